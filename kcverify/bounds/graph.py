@@ -1,0 +1,246 @@
+"""The bound graph: facts about quantities, and what follows from them by the lemma table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import sympy as sp
+
+from kcverify.bounds.shape import lemma_shape
+from kcverify.catalog.lemmas import ROWS
+from kcverify.catalog.model import Lemma, Mode, Quantity
+from kcverify.catalog.quantities import BY_NAME, PARAMETERS, RHO
+from kcverify.enclosure import EnclosureError, value_down, value_up
+
+_TINY = Fraction(1, 2**256)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A quantity aggregated in one way; `rho` is the share of contexts on which a pointwise bound may fail."""
+
+    quantity: str
+    mode: Mode
+    rho: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """`value` bounds the node: from above, or from below for a lower-bounded quantity. A premise has no lemma."""
+
+    node: Node
+    value: Fraction
+    lemma: Lemma | None = None
+    premises: tuple[Fact, ...] = ()
+    label: str = ""
+
+    @property
+    def quantity(self) -> Quantity:
+        """The catalogue row of the node's quantity."""
+        return BY_NAME[self.node.quantity]
+
+    def chain(self) -> tuple[Fact, ...]:
+        """All facts that this one rests on, premises first, itself last, each once."""
+        seen: dict[int, Fact] = {}
+
+        def visit(fact: Fact) -> None:
+            for p in fact.premises:
+                visit(p)
+            seen.setdefault(id(fact), fact)
+
+        visit(self)
+        return tuple(seen.values())
+
+    def sources(self) -> tuple[str, ...]:
+        """Labels of the premises at the roots."""
+        return tuple(dict.fromkeys(f.label for f in self.chain() if not f.premises))
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Worst corner of the assumptions: each parameter's box, and the side conditions that hold."""
+
+    box: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
+    conditions: frozenset[str] = frozenset({"full_softmax"})
+
+    def corner(self, lemma: Lemma) -> dict[sp.Symbol, Fraction] | None:
+        """Values of the row's parameters where its bound is weakest; None if one is not given."""
+        shape = lemma_shape_of(lemma.name)
+        weakest = 1 if BY_NAME[lemma.conclusion].upper else -1
+        out = {}
+        for name in lemma.parameters:
+            if name not in self.box:
+                return None
+            symbol = PARAMETERS[name]
+            sign = shape[symbol]
+            low, high = self.box[name]
+            if sign is None and low != high:
+                return None
+            out[symbol] = high if sign == weakest else low
+        return out
+
+
+@cache
+def lemma_shape_of(name: str) -> dict[sp.Symbol, int | None]:
+    """Signs of a row's bound, computed once."""
+    return dict(lemma_shape(_ROW[name]).signs)
+
+
+_ROW = {row.name: row for row in ROWS}
+
+
+@cache
+def lifts(name: str) -> tuple[tuple[Mode, Mode], ...]:
+    """From which aggregation to which a row leads: as declared, else pointwise, and mean where concave (Jensen)."""
+    row = _ROW[name]
+    if row.modes is not None:
+        return row.modes
+    q = BY_NAME[row.premises[0]]
+    wanted = -1 if BY_NAME[row.conclusion].upper else 1
+    mean = len(row.premises) == 1 and q.upper and lemma_shape(row).curve in (0, wanted)
+    return ((Mode.POINT, Mode.POINT), *(((Mode.MEAN, Mode.MEAN),) if mean else ()))
+
+
+def stronger(q: Quantity, a: Fraction, b: Fraction) -> bool:
+    """Whether the bound `a` on a quantity says more than `b`."""
+    return a < b if q.upper else a > b
+
+
+def usable(lemma: Lemma, source: Mode, target: Mode, rho: Fraction) -> bool:
+    """Whether a row carries a premise with exception `rho` from one aggregation to another."""
+    return rho == 0 or source is not Mode.POINT or target is Mode.POINT or RHO in lemma.bound.free_symbols
+
+
+@cache
+def _bound(
+    name: str, premises: tuple[Fraction, ...], corner: tuple[tuple[sp.Symbol, Fraction], ...], rho: Fraction
+) -> Fraction | None:
+    row = _ROW[name]
+    conclusion = BY_NAME[row.conclusion]
+    env = {**dict(corner), RHO: rho}
+    values = dict(zip((BY_NAME[p].symbol for p in row.premises), premises, strict=True))
+    evaluate = value_up if conclusion.upper else value_down
+    for attempt in (values, {k: v or _TINY for k, v in values.items()}):
+        try:
+            value = evaluate(row.bound, {**env, **attempt})
+        except (EnclosureError, ZeroDivisionError):
+            continue
+        return (
+            min(value, conclusion.high)
+            if conclusion.upper and conclusion.high is not None
+            else max(value, conclusion.low)
+        )
+    return None
+
+
+def exceptions(facts: Iterable[Fact]) -> dict[str, Fraction]:
+    """Share of contexts on which each clause at the roots of the facts may fail, by its label."""
+    out: dict[str, Fraction] = {}
+    for fact in facts:
+        for root in fact.chain():
+            if not root.premises and root.node.mode is Mode.POINT and root.node.rho:
+                out[root.label] = max(out.get(root.label, Fraction(0)), root.node.rho)
+    return out
+
+
+def joint_exception(facts: Iterable[Fact]) -> Fraction:
+    """Largest share of contexts on which some of the facts may fail: exceptions of different clauses add up."""
+    return sum(exceptions(facts).values(), Fraction(0))
+
+
+def apply(lemma: Lemma, premises: tuple[Fact, ...], target: Mode, parameters: Parameters) -> Fact | None:
+    """The conclusion of a row from facts about its premises, rounded to the safe side; None where it does not apply.
+
+    A premise of 0 at which the formula is undefined is replaced by 2^-256, which is weaker by monotonicity.
+    """
+    corner = parameters.corner(lemma)
+    if corner is None or not set(lemma.requires) <= parameters.conditions:
+        return None
+    rho = premises[0].node.rho if premises[0].node.mode is Mode.POINT else Fraction(0)
+    if len(premises) > 1:
+        rho = joint_exception(premises)
+    ordered = tuple(sorted(corner.items(), key=lambda kv: str(kv[0])))
+    value = _bound(lemma.name, tuple(p.value for p in premises), ordered, rho)
+    if value is None:
+        return None
+    node = Node(lemma.conclusion, target, rho if target is Mode.POINT else Fraction(0))
+    return Fact(node, value, lemma, premises)
+
+
+def _steps() -> dict[str, tuple[tuple[Lemma, tuple[tuple[Mode, Mode], ...]], ...]]:
+    out: dict[str, list[tuple[Lemma, tuple[tuple[Mode, Mode], ...]]]] = {}
+    for row in ROWS:
+        for premise in row.premises:
+            out.setdefault(premise, []).append((row, lifts(row.name)))
+    return {k: tuple(v) for k, v in out.items()}
+
+
+@cache
+def steps() -> dict[str, tuple[tuple[Lemma, tuple[tuple[Mode, Mode], ...]], ...]]:
+    """Rows by premise, each with its lifts."""
+    return _steps()
+
+
+def _combinations(best: Mapping[Node, Fact], row: Lemma, fact: Fact) -> Iterable[tuple[Fact, ...]]:
+    """`fact` beside every known fact about the row's other premises; exceptions of at most two clauses are added up."""
+    if len(row.premises) == 1:
+        return ((fact,),)
+    mode = fact.node.mode
+    known = [
+        (fact,) if name == fact.node.quantity else tuple(f for n, f in best.items() if n.quantity == name and n.mode is mode)
+        for name in row.premises
+    ]
+    return (facts for facts in product(*known) if len(exceptions(facts)) <= 2)
+
+
+def propagate(premises: Iterable[Fact], parameters: Parameters) -> dict[Node, Fact]:
+    """The strongest fact about every node that follows from the premises.
+
+    A worklist to the fixpoint: every row is monotone and the table's graph has no cycle, so it ends.
+    """
+    best: dict[Node, Fact] = {}
+    work: list[Fact] = []
+
+    def offer(fact: Fact) -> None:
+        known = best.get(fact.node)
+        if known is None or stronger(fact.quantity, fact.value, known.value):
+            best[fact.node] = fact
+            work.append(fact)
+
+    for p in premises:
+        offer(p)
+    while work:
+        fact = work.pop(0)
+        if best[fact.node] is not fact:
+            continue
+        for row, modes in steps().get(fact.node.quantity, ()):
+            for source, target in modes:
+                if source is not fact.node.mode or not usable(row, source, target, fact.node.rho):
+                    continue
+                if fact.lemma is not None and fact.lemma.name in row.not_after:
+                    continue
+                for facts in _combinations(best, row, fact):
+                    derived = apply(row, facts, target, parameters)
+                    if derived is not None and derived.node.rho < 1:
+                        offer(derived)
+    return best
+
+
+def best_for(best: Mapping[Node, Fact], quantity: str, mode: Mode, rho: Fraction) -> Fact | None:
+    """The strongest fact that bounds a quantity with an exception of at most `rho`."""
+    found = [
+        f
+        for n, f in best.items()
+        if n.quantity == quantity and n.mode is mode and (mode is not Mode.POINT or n.rho <= rho)
+    ]
+    if not found:
+        return None
+    out = found[0]
+    for f in found[1:]:
+        if stronger(f.quantity, f.value, out.value):
+            out = f
+    return out

@@ -1,0 +1,83 @@
+"""The calculator backwards: the budgets that a tolerance leaves, one per quantity that could be limited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from kcverify.bounds.calculator import KEYS, premises
+from kcverify.bounds.graph import Fact, Parameters, best_for, propagate
+from kcverify.catalog.model import Mode
+from kcverify.catalog.quantities import BY_NAME
+from kcverify.exact import decimal_up
+
+TARGETS = tuple(k for k in (*KEYS, "pass_rate_drift") if k not in ("kl", "ess", "bc"))
+LIMITED = ("logit_span", "logit_drift", "tv", "kl", "log_ratio")
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """The largest limit on `key` that keeps the target, or None with the reason."""
+
+    key: str
+    budget: Fraction | None
+    lemmas: tuple[str, ...]
+    unit: str
+    reason: str = ""
+
+
+def reaches(key: str, x: Fraction, target: str, limit: Fraction, parameters: Parameters, rho: Fraction) -> Fact | None:
+    """The fact about the target that follows from `key <= x`, where it stays within `limit`."""
+    best = propagate(premises(key, x, rho, parameters), parameters)
+    mode = Mode.SEQUENCE if BY_NAME[target].sequence else Mode.POINT
+    fact = best_for(best, target, mode, rho)
+    return fact if fact is not None and fact.value <= limit else None
+
+
+def largest(holds: Callable[[Fraction], object], high: Fraction, bits: int = 96) -> Fraction | None:
+    """Largest value in `(0, high]` that holds, by bisection to `bits` relative bits; None where none down to 2^-200 does."""
+    if holds(high):
+        return high
+    bad, x = high, min(high, Fraction(1)) / 2
+    while not holds(x):
+        bad, x = x, x / 16
+        if x < Fraction(1, 2**200):
+            return None
+    good = x
+    while (bad - good) * 2**bits > bad:
+        middle = (good + bad) / 2
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def budgets(target: str, limit: Fraction, parameters: Parameters, rho: Fraction) -> list[BudgetLine]:
+    """The budget of every quantity in `LIMITED` for one target."""
+    out = []
+    for key in LIMITED:
+        quantity = BY_NAME["kl_candidate_reference" if key == "kl" else key]
+
+        def holds(x: Fraction, k: str = key) -> Fact | None:
+            return reaches(k, x, target, limit, parameters, rho)
+
+        value = largest(holds, quantity.high or Fraction(2**12))
+        if value is None:
+            out.append(
+                BudgetLine(key, None, (), quantity.dimension.value, _reason(key, target, limit, parameters, rho))
+            )
+            continue
+        fact = holds(value)
+        lemmas = tuple(f.lemma.name for f in fact.chain() if f.lemma is not None) if fact else ()
+        out.append(BudgetLine(key, value, lemmas, quantity.dimension.value))
+    return out
+
+
+def _reason(key: str, target: str, limit: Fraction, parameters: Parameters, rho: Fraction) -> str:
+    best = propagate(premises(key, Fraction(0), rho, parameters), parameters)
+    fact = best_for(best, target, Mode.SEQUENCE if BY_NAME[target].sequence else Mode.POINT, rho)
+    if fact is None:
+        return f"no lemma leads from {key} to {target} under these assumptions"
+    return f"the exception alone gives {target} = {decimal_up(fact.value, 6)}: no budget is left"

@@ -1,0 +1,298 @@
+"""Bounds for the two next-token distributions at one context."""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from kcverify.catalog.model import Attained, Lemma
+from kcverify.catalog.quantities import BY_NAME, TEMPERATURE
+from kcverify.enclosure import KLSpan
+
+delta, sigma, s, lam = (BY_NAME[n].symbol for n in ("logit_drift", "logit_span", "effective_span", "log_ratio"))
+u, v, eta = (BY_NAME[n].symbol for n in ("ratio_above", "ratio_below", "ratio_gap"))
+t, k, kq = (BY_NAME[n].symbol for n in ("tv", "kl_reference_candidate", "kl_candidate_reference"))
+x, b = BY_NAME["chi2"].symbol, BY_NAME["bc"].symbol
+T = TEMPERATURE
+KLS = ("kl_reference_candidate", "kl_candidate_reference")
+_SOFTMAX = ("full_softmax",)
+_TWO_POINT = "two outcomes, lifted mass theta: the objective is convex in the error, so its extremes are two-valued"
+
+ROWS: tuple[Lemma, ...] = (
+    Lemma(
+        "span_of_drift",
+        ("logit_drift",),
+        "logit_span",
+        2 * delta,
+        "sigma <= 2 delta",
+        "max e - min e <= 2 max |e|",
+        "triangle inequality",
+        inverse=sigma / 2,
+        attained=Attained("span_two_point"),
+    ),
+    Lemma(
+        "effective_span",
+        ("logit_span",),
+        "effective_span",
+        sigma / T,
+        "s = sigma / T",
+        "softmax(z/T) sees e/T, whose range is sigma/T",
+        "definition of temperature sampling",
+        inverse=s * T,
+        parameters=("temperature",),
+        attained=Attained("span_two_point"),
+        requires=_SOFTMAX,
+    ),
+    Lemma(
+        "log_ratio_of_span",
+        ("effective_span",),
+        "log_ratio",
+        s,
+        "|ln(p/q)| <= s",
+        "ln(q/p) = e/T - ln E_p exp(e/T), and that mean lies between the extremes of e/T",
+        "elementary; supremum as the lifted mass goes to 0",
+        inverse=lam,
+        attained=Attained("span_rare_token"),
+    ),
+    Lemma(
+        "ratio_above_of_span",
+        ("effective_span",),
+        "ratio_above",
+        sp.exp(s) - 1,
+        "p/q <= e^s",
+        "p/q = exp(-e/T) E_p exp(e/T) <= exp(s)",
+        "log_ratio_of_span",
+        inverse=sp.log(1 + u),
+        attained=Attained("span_rare_token_down"),
+    ),
+    Lemma(
+        "ratio_below_of_span",
+        ("effective_span",),
+        "ratio_below",
+        1 - sp.exp(-s),
+        "p/q >= e^-s",
+        "p/q = exp(-e/T) E_p exp(e/T) >= exp(-s)",
+        "log_ratio_of_span",
+        inverse=-sp.log(1 - v),
+        attained=Attained("span_rare_token"),
+    ),
+    Lemma(
+        "tv_of_span",
+        ("effective_span",),
+        "tv",
+        sp.tanh(s / 4),
+        "TV <= tanh(s/4)",
+        _TWO_POINT + "; maximal at theta = 1/(1+e^(s/2))",
+        "maximise theta(1-theta)(e^s-1)/(1+theta(e^s-1))",
+        inverse=4 * sp.atanh(t),
+        attained=Attained("span_two_point"),
+        published=s / 2,
+    ),
+    *(
+        Lemma(
+            f"kl_of_span_{way}",
+            ("effective_span",),
+            name,
+            KLSpan(s),
+            "KL <= g(s) = w - 1 - ln w, w = s/(1-e^-s)",
+            _TWO_POINT + f"; {at}",
+            "elementary; g(s) <= s^2/8 is Hoeffding's lemma",
+            attained=Attained(f"span_kl_{way}"),
+            published=s,
+        )
+        for name, way, at in (
+            (KLS[0], "forward", "maximal at 1 + theta(e^s-1) = (e^s-1)/s"),
+            (KLS[1], "reverse", "maximal at 1 + theta(e^s-1) = s e^s/(e^s-1)"),
+        )
+    ),
+    Lemma(
+        "bc_of_span",
+        ("effective_span",),
+        "bc",
+        sp.sech(s / 4),
+        "BC >= sech(s/4)",
+        _TWO_POINT + "; minimal at theta = 1/(1+e^(s/2))",
+        "elementary",
+        inverse=4 * sp.acosh(1 / b),
+        attained=Attained("span_two_point"),
+    ),
+    Lemma(
+        "chi2_of_span",
+        ("effective_span",),
+        "chi2",
+        sp.sinh(s / 2) ** 2,
+        "chi2 <= sinh(s/2)^2",
+        _TWO_POINT,
+        "elementary",
+        inverse=2 * sp.asinh(sp.sqrt(x)),
+        attained=Attained("span_chi2"),
+    ),
+    Lemma(
+        "ratio_above_of_log_ratio",
+        ("log_ratio",),
+        "ratio_above",
+        sp.exp(lam) - 1,
+        "p/q <= e^lambda",
+        "definition",
+        "definition",
+        inverse=sp.log(1 + u),
+        attained=Attained("ratio_above_point"),
+    ),
+    Lemma(
+        "ratio_below_of_log_ratio",
+        ("log_ratio",),
+        "ratio_below",
+        1 - sp.exp(-lam),
+        "p/q >= e^-lambda",
+        "definition",
+        "definition",
+        inverse=-sp.log(1 - v),
+        attained=Attained("ratio_below_point"),
+    ),
+    Lemma(
+        "log_ratio_of_ratio",
+        ("ratio_above", "ratio_below"),
+        "log_ratio",
+        sp.Max(sp.log(1 + u), -sp.log(1 - v)),
+        "|ln w| <= max(ln b, -ln a) for w in [a, b]",
+        "definition",
+        "definition",
+        attained=Attained("ratio_extremes"),
+    ),
+    Lemma(
+        "gap_of_ratio",
+        ("ratio_above", "ratio_below"),
+        "ratio_gap",
+        sp.Max(u, v),
+        "|w-1| <= max(b-1, 1-a)",
+        "definition",
+        "definition",
+        attained=Attained("ratio_extremes"),
+    ),
+    Lemma(
+        "gap_of_span",
+        ("effective_span",),
+        "ratio_gap",
+        sp.exp(s) - 1,
+        "|w-1| <= e^s - 1",
+        "1 - e^-s <= e^s - 1",
+        "log_ratio_of_span",
+        inverse=sp.log(1 + eta),
+        attained=Attained("span_rare_token_down"),
+    ),
+    Lemma(
+        "gap_of_log_ratio",
+        ("log_ratio",),
+        "ratio_gap",
+        sp.exp(lam) - 1,
+        "|w-1| <= e^lambda - 1",
+        "1 - e^-x <= e^x - 1",
+        "definition",
+        inverse=sp.log(1 + eta),
+        attained=Attained("ratio_above_point"),
+    ),
+    Lemma(
+        "tv_of_ratio",
+        ("ratio_above", "ratio_below"),
+        "tv",
+        1 / (1 / u + 1 / v),
+        "TV <= (1-a)(b-1)/(b-a) for w in [a, b]",
+        "E_q w = 1 and |w-1| is convex: the extreme points put mass on a and b only",
+        "convexity",
+        attained=Attained("ratio_extremes"),
+    ),
+    Lemma(
+        "kl_of_ratio_forward",
+        ("ratio_above", "ratio_below"),
+        KLS[0],
+        (v * (1 + u) * sp.log(1 + u) + u * (1 - v) * sp.log(1 - v)) / (u + v),
+        "KL(p||q) <= [(1-a) b ln b + (b-1) a ln a]/(b-a)",
+        "E_q w = 1 and w ln w is convex; the chord of a convex function over a wider interval lies higher, so the bound grows with both ends",
+        "convexity",
+        attained=Attained("ratio_extremes"),
+        monotone={"u": 1, "v": 1},
+    ),
+    Lemma(
+        "kl_of_ratio_reverse",
+        ("ratio_above", "ratio_below"),
+        KLS[1],
+        (-v * sp.log(1 + u) - u * sp.log(1 - v)) / (u + v),
+        "KL(q||p) <= -[(1-a) ln b + (b-1) ln a]/(b-a)",
+        "E_q w = 1 and -ln w is convex; the chord of a convex function over a wider interval lies higher, so the bound grows with both ends",
+        "convexity",
+        attained=Attained("ratio_extremes"),
+        monotone={"u": 1, "v": 1},
+    ),
+    Lemma(
+        "tv_of_log_ratio",
+        ("log_ratio",),
+        "tv",
+        sp.tanh(lam / 2),
+        "TV <= tanh(lambda/2)",
+        "tv_of_ratio at a = e^-lambda, b = e^lambda",
+        "tv_of_ratio",
+        inverse=2 * sp.atanh(t),
+        attained=Attained("symmetric_ratio"),
+    ),
+    *(
+        Lemma(
+            f"kl_of_log_ratio_{way}",
+            ("log_ratio",),
+            name,
+            lam * sp.tanh(lam / 2),
+            "KL <= lambda tanh(lambda/2)",
+            "kl_of_ratio at a = e^-lambda, b = e^lambda",
+            "kl_of_ratio",
+            attained=Attained("symmetric_ratio"),
+            published=lam,
+        )
+        for name, way in zip(KLS, ("forward", "reverse"), strict=True)
+    ),
+    *(
+        Lemma(
+            f"pinsker_{way}",
+            (name,),
+            "tv",
+            sp.sqrt(BY_NAME[name].symbol / 2),
+            "TV <= sqrt(KL/2)",
+            "Pinsker's inequality; TV is symmetric, so either direction serves",
+            "Pinsker 1964; Csiszar 1967",
+            inverse=2 * t**2,
+        )
+        for name, way in zip(KLS, ("forward", "reverse"), strict=True)
+    ),
+    *(
+        Lemma(
+            f"bretagnolle_huber_{way}",
+            (name,),
+            "tv",
+            sp.sqrt(1 - sp.exp(-BY_NAME[name].symbol)),
+            "TV <= sqrt(1 - exp(-KL))",
+            "Jensen for ln BC, then tv_of_bc",
+            "Bretagnolle and Huber 1979",
+            inverse=-sp.log(1 - t**2),
+        )
+        for name, way in zip(KLS, ("forward", "reverse"), strict=True)
+    ),
+    Lemma(
+        "tv_of_bc",
+        ("bc",),
+        "tv",
+        sp.sqrt(1 - b**2),
+        "TV <= sqrt(1 - BC^2)",
+        "Cauchy-Schwarz on |sqrt p - sqrt q| and sqrt p + sqrt q",
+        "Le Cam",
+        inverse=sp.sqrt(1 - t**2),
+        attained=Attained("symmetric_bc"),
+    ),
+    Lemma(
+        "tv_of_chi2",
+        ("chi2",),
+        "tv",
+        sp.sqrt(x) / 2,
+        "TV <= sqrt(chi2)/2",
+        "Cauchy-Schwarz on |p-q|/sqrt(q) and sqrt(q)",
+        "elementary",
+        inverse=4 * t**2,
+        attained=Attained("chi2_halves"),
+    ),
+)

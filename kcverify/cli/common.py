@@ -1,0 +1,120 @@
+"""What the commands share: options, output, and the guard that turns every failure into a message."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="kcverify", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Prove and measure how far two kernels that run the same model may drift apart.",
+    epilog="Exit codes: 0 proved or passed; 1 refuted, failed or a finding of severity error; 2 wrong input; "
+    "3 unknown, inconclusive or interrupted; 4 a fault of kcverify.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="contract files; - is standard input")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="contract file; - is standard input")]
+Format = Annotated[str, typer.Option("--format", help="text or json", metavar="text|json")]
+Name = Annotated[
+    str | None, typer.Option("--contract", help="the contract to use where the file holds several", metavar="NAME")
+]
+Set = Annotated[list[str] | None, typer.Option("--set", help="value of a contract's `param`", metavar="NAME=VALUE")]
+
+
+def color() -> bool:
+    """Whether to colour standard output: a terminal, and NO_COLOR not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def say(text: str) -> None:
+    """Print a line of text."""
+    print(text)
+
+
+def emit(value: Any) -> None:
+    """Print JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def wants_json(value: str) -> bool:
+    """Whether JSON is wanted. Raises InputError for an unknown format."""
+    from kcverify.diagnostics import input_error
+
+    if value not in ("text", "json"):
+        raise input_error(
+            "option_invalid", option="--format", reason=f"`{value}` is not text or json", hint="--format json"
+        )
+    return value == "json"
+
+
+def parameters(words: list[str] | None) -> dict[str, Any]:
+    """The values of `--set`. Raises InputError: `option_invalid`."""
+    from kcverify import arguments
+
+    return {k: arguments.number(f"--set {k}", v) for k, v in arguments.pairs("--set", words or []).items()}
+
+
+def write(path: str, text: str) -> None:
+    """Write a whole file or nothing. Raises InputError: `file_unwritable`."""
+    from kcverify.diagnostics import input_error
+
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise input_error("file_unwritable", path=path, reason=(error.strerror or str(error)).lower()) from None
+
+
+RANK = [0, 3, 1, 2, 4]
+"""Exit codes from the best to the worst."""
+
+
+def worse(a: int, b: int) -> int:
+    """The worse of two exit codes."""
+    return max(a, b, key=RANK.index)
+
+
+def guarded(run: Callable[[], Any]) -> int:
+    """Exit code of a command; wrong input becomes diagnostics, a fault of ours one line, never a traceback."""
+    try:
+        return int(run() or 0)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 3
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        from kcverify.diagnostics import InputError
+        from kcverify.render import render_all
+
+        if isinstance(error, InputError):
+            print(
+                render_all(error.diagnostics, color=sys.stderr.isatty() and not os.environ.get("NO_COLOR")),
+                file=sys.stderr,
+            )
+            return 2
+        where = _innermost(error)
+        print(f"internal error in {where}: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            "this is a fault of kcverify, not of your input; please report it with the command and the file",
+            file=sys.stderr,
+        )
+        return 4
+
+
+def _innermost(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "kcverify" if trace is None else f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

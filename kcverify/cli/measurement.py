@@ -1,0 +1,124 @@
+"""Commands that run kernels: measure and demo. They need the extra `kcverify[torch]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kcverify.cli import common
+from kcverify.cli.common import File, Format, Name, Set, app, emit, parameters, say, wants_json, write
+
+Device = Annotated[str, typer.Option(help="where kernels run", metavar="cpu|cuda")]
+Gguf = Annotated[
+    str | None, typer.Option("--gguf", help="wheel or GGUF file of SmolLM2, for smollm2:FORMAT", metavar="PATH")
+]
+
+
+def _progress(title: str) -> tuple[Any, Any]:
+    """A progress bar on standard error and its callback; nothing where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        return None, None
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(title, total=None)
+    return bar, lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _path(value: str | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+@app.command(
+    epilog="Examples: kcverify measure contracts/deploy_int8.kc --reference demo:float32 --candidate demo:int8 --data text.txt --report out.html"
+)
+def measure(
+    contract_file: File,
+    reference: Annotated[
+        str, typer.Option(help="demo:FORMAT, smollm2:FORMAT, module:function or a file of logits (.safetensors, .npy)")
+    ],
+    candidate: Annotated[str, typer.Option(help="the same choices as the reference")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="text file (cut into windows) or JSON lines; - is standard input; files of logits need none",
+            metavar="FILE",
+        ),
+    ] = None,
+    window: Annotated[int, typer.Option(help="tokens of one request when the data is text")] = 64,
+    temperature: Annotated[
+        str | None, typer.Option(help="sampling temperature of the run, where the contract assumes a range without 1")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="for whatever is drawn")] = 0,
+    batch: Annotated[int | None, typer.Option(help="requests per call; chosen by size if not given")] = None,
+    limit: Annotated[int | None, typer.Option(help="largest number of requests")] = None,
+    report: Annotated[str | None, typer.Option(help="write a self-contained HTML page", metavar="PATH")] = None,
+    device: Device = "cpu",
+    gguf: Gguf = None,
+    format: Format = "text",
+    contract: Name = None,
+    set: Set = None,
+) -> int:
+    """Run a pair of kernels through the contract's monitor; a verdict per clause and slice."""
+    from kcverify import arguments, driver
+    from kcverify.measure.options import MeasureOptions
+    from kcverify.output import measure as output
+
+    as_json = wants_json(format)
+    chosen = driver.select(driver.load(contract_file, parameters=parameters(set)), contract)
+    if report is not None:
+        write(report, "")
+    options = MeasureOptions(
+        window,
+        device,
+        seed,
+        batch,
+        None if temperature is None else arguments.number("--temperature", temperature),
+        limit,
+        _path(gguf),
+    )
+    bar, options.progress = _progress(candidate)
+    if bar is not None:
+        bar.start()
+    try:
+        result = driver.measure(chosen, reference, candidate, data, options)
+    finally:
+        if bar is not None:
+            bar.stop()
+    if report is not None:
+        write(report, driver.report(result))
+    if as_json:
+        emit(result)
+    else:
+        say(output.text(result, common.color()))
+        if report is not None:
+            say(f"report: {report}")
+    return int(result["exit_code"])
+
+
+@app.command(epilog="Example: kcverify demo --report-dir reports")
+def demo(
+    model: Annotated[
+        str, typer.Option(help="tinylm ships with kcverify; smollm2 needs --gguf", metavar="tinylm|smollm2")
+    ] = "tinylm",
+    gguf: Gguf = None,
+    report_dir: Annotated[
+        str, typer.Option(help="folder for the monitor and the HTML reports", metavar="DIR")
+    ] = "kcverify-demo",
+    device: Device = "cpu",
+) -> int:
+    """The main job on a real language model: contract, proof, budget, monitor, five real kernels, verdicts, report."""
+    from kcverify import demo as walk
+
+    return walk.run(walk.Setting(model, _path(gguf), Path(report_dir), device), say, write, common.color())

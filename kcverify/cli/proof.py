@@ -1,0 +1,166 @@
+"""Commands that need no torch: check, derive, bounds, compile, explain."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kcverify.cli import common
+from kcverify.cli.common import (
+    RANK,
+    File,
+    Files,
+    Format,
+    Name,
+    Set,
+    app,
+    emit,
+    parameters,
+    say,
+    wants_json,
+    worse,
+    write,
+)
+
+
+@app.command(epilog="Example: kcverify check contracts/rl_rollout.kc --format json")
+def check(files: Files, format: Format = "text", contract: Name = None, set: Set = None) -> int:
+    """Prove the guarantees of contracts and report what is wrong with their clauses."""
+    from kcverify import driver
+    from kcverify.diagnostics import Diagnostic, InputError
+    from kcverify.output import check as output
+    from kcverify.prove.check import Checked
+    from kcverify.prove.check import check as prove
+    from kcverify.render import render_all
+
+    as_json, color, values = wants_json(format), common.color(), parameters(set)
+    code = 0
+    results: list[tuple[str, list[Diagnostic], list[Checked]]] = []
+    for path in files:
+        checked: list[Checked] = []
+        try:
+            loaded = driver.load_source(driver.read_source(path), values)
+            found = list(loaded.report.diagnostics)
+            if not loaded.report.errors:
+                chosen = loaded.contracts if contract is None else (driver.select(loaded.contracts, contract),)
+                checked = [prove(c) for c in chosen]
+        except InputError as error:
+            found = list(error.diagnostics)
+        results.append((path, found, checked))
+        bad = any(d.code.input_fault for d in found)
+        code = worse(code, 2 if bad else max((c.exit_code for c in checked), key=RANK.index, default=0))
+        if not as_json:
+            parts = [render_all(found, color=color)] if found else []
+            say("\n\n".join([*parts, *(output.text(c, color) for c in checked)]) + "\n")
+    if as_json:
+        emit(output.data(results, code))
+    else:
+        say(output.closing([c for _, _, cs in results for c in cs], color))
+    return code
+
+
+@app.command(epilog="Example: kcverify derive contracts/budget.kc")
+def derive(file: File, format: Format = "text", contract: Name = None, set: Set = None) -> int:
+    """Fill the `?` of a contract with the largest limit that every guarantee allows."""
+    from kcverify import driver
+    from kcverify.output import derive as output
+    from kcverify.render import render_all
+
+    as_json, color = wants_json(format), common.color()
+    chosen = driver.select(driver.load(file, parameters=parameters(set)), contract)
+    derived = driver.derive(chosen)
+    if as_json:
+        emit(output.data(derived))
+    else:
+        say(output.text(derived, color))
+        if derived.report.diagnostics:
+            say("\n" + render_all(derived.report.diagnostics, color=color))
+    return derived.exit_code
+
+
+@app.command(
+    epilog="Example: kcverify bounds --given logit_drift=0.05 --assume temperature=0.7 horizon=1024 reward=0..1",
+    context_settings={"allow_extra_args": True},
+)
+def bounds(
+    context: typer.Context,
+    given: Annotated[str | None, typer.Option(help="the drift that is known", metavar="NAME=VALUE")] = None,
+    inverse: Annotated[
+        str | None, typer.Option(help="the tolerance to keep; prints budgets instead", metavar="NAME=VALUE")
+    ] = None,
+    assume: Annotated[
+        list[str] | None, typer.Option(help="assumptions, any number of them", metavar="NAME=VALUE...")
+    ] = None,
+    format: Format = "text",
+) -> int:
+    """The calculator: everything that follows from a drift, or the budgets that a tolerance leaves."""
+    from kcverify import arguments
+    from kcverify.bounds import calculator
+    from kcverify.bounds import inverse as backwards
+    from kcverify.diagnostics import input_error
+    from kcverify.output import bounds as output
+
+    as_json = wants_json(format)
+    parameters, rho = arguments.assumptions([*(assume or []), *context.args])
+    if (given is None) == (inverse is None):
+        raise input_error(
+            "option_invalid",
+            option="--given",
+            reason="give one of --given and --inverse",
+            hint="--given logit_drift=0.05",
+        )
+    if given is not None:
+        name, value = arguments.given(given)
+        lines = calculator.compute(name, value, parameters, rho)
+        if as_json:
+            emit(output.data(lines))
+        else:
+            say(output.text(lines))
+        return 0
+    ((target, text),) = arguments.pairs("--inverse", [str(inverse)]).items()
+    if target not in backwards.TARGETS:
+        raise input_error(
+            "option_invalid",
+            option=f"--inverse {target}",
+            reason="unknown target",
+            hint="known: " + ", ".join(backwards.TARGETS),
+        )
+    found = backwards.budgets(target, arguments.number("--inverse", text), parameters, rho)
+    if as_json:
+        emit(output.inverse_data(found))
+    else:
+        say(output.inverse_text(found))
+    return 0 if any(line.budget is not None for line in found) else 1
+
+
+@app.command(epilog="Example: kcverify compile contracts/rl_rollout.kc -o monitor.py")
+def compile(
+    file: File,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="where to write the monitor; - is standard output", metavar="PATH")
+    ] = "-",
+    contract: Name = None,
+    set: Set = None,
+) -> int:
+    """Write the torch monitor of a contract: a module that imports torch and kcverify.runtime only."""
+    from kcverify import driver
+
+    chosen = driver.select(driver.load(file, parameters=parameters(set)), contract)
+    text = driver.emit_monitor(chosen)
+    if output == "-":
+        sys.stdout.write(text)
+    else:
+        write(output, text)
+        say(f"{output}: monitor of {chosen.name}, {len(text.splitlines())} lines")
+    return 0
+
+
+@app.command(epilog="Example: kcverify explain dead")
+def explain(code: Annotated[str, typer.Argument(help="a code (KC202) or slug (dead); list prints all")]) -> int:
+    """What a diagnostic means, why it matters and how to correct it."""
+    from kcverify.output import explain as output
+
+    say(output.text(code))
+    return 0

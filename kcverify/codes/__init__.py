@@ -1,0 +1,12 @@
+"""The table of diagnostic codes: one row a code, read by every phase that reports something."""
+
+from __future__ import annotations
+
+from kcverify.codes import contract, findings, inputs, syntax
+from kcverify.codes.model import Code, Severity
+
+ROWS: tuple[Code, ...] = (*syntax.ROWS, *contract.ROWS, *findings.ROWS, *inputs.ROWS)
+BY_SLUG: dict[str, Code] = {row.slug: row for row in ROWS}
+BY_ID: dict[str, Code] = {row.id: row for row in ROWS}
+
+__all__ = ["BY_ID", "BY_SLUG", "ROWS", "Code", "Severity"]

@@ -1,0 +1,177 @@
+"""The pipeline in reading order: one function per command, used alike by the command line and by Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from kcverify import __version__
+from kcverify.diagnostics import InputError, Report, input_error
+from kcverify.elaborate import elaborate
+from kcverify.elaborate.contract import Clause, Contract
+from kcverify.measure.options import MeasureOptions
+from kcverify.prove.budget import Budget, Demand, fill
+from kcverify.prove.budget import derive as derive_budgets
+from kcverify.prove.check import Checked, check, report_holes
+from kcverify.prove.verdict import Limits, Verdict
+from kcverify.source import Source
+from kcverify.syntax.parser import parse
+
+STDIN = "-"
+__all__ = [
+    "Checked",
+    "Derived",
+    "Loaded",
+    "MeasureOptions",
+    "check",
+    "derive",
+    "emit_monitor",
+    "load",
+    "load_source",
+    "measure",
+    "read_source",
+    "report",
+    "select",
+    "summary",
+]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The contracts of one file and what was found wrong with its text."""
+
+    source: Source
+    contracts: tuple[Contract, ...]
+    report: Report
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Filled holes of one contract, the check of the filled contract, and what could not be filled."""
+
+    contract: Contract
+    budgets: tuple[Budget, ...]
+    failed: tuple[tuple[Clause, tuple[Demand, ...]], ...]
+    report: Report
+    checked: Checked | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 all filled and proved; 1 a hole that nothing fills; else that of the filled contract."""
+        if self.report.errors:
+            return 1
+        return self.checked.exit_code if self.checked is not None else 0
+
+
+def read_source(path: str) -> Source:
+    """Text of a contract file, `-` for standard input.
+
+    Raises InputError: `file_unreadable`, `file_empty`, `not_text`.
+    """
+    try:
+        raw = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise input_error("file_unreadable", path=path, reason=reason.lower()) from None
+    name = "<stdin>" if path == STDIN else path
+    if not raw.strip():
+        raise input_error("file_empty", path=name)
+    try:
+        return Source(name, raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise input_error("not_text", path=name, offset=error.start) from None
+
+
+def load_source(source: Source, parameters: Mapping[str, Fraction] | None = None) -> Loaded:
+    """Parse and elaborate; the report has every fault of the text, and the contracts are those without one."""
+    report = Report()
+    tree = parse(source, report)
+    contracts = elaborate(tree, report, parameters=parameters or {}) if tree is not None else ()
+    return Loaded(source, contracts, report)
+
+
+def load(path: str | Path, *, parameters: Mapping[str, Fraction] | None = None) -> tuple[Contract, ...]:
+    """The contracts of a file. Raises InputError with every diagnostic where the file is not usable."""
+    loaded = load_source(read_source(str(path)), parameters)
+    if loaded.report.errors:
+        raise InputError(*loaded.report.errors)
+    return loaded.contracts
+
+
+def select(contracts: tuple[Contract, ...], name: str | None) -> Contract:
+    """The contract called `name`, or the only one. Raises InputError: `option_invalid`."""
+    names = ", ".join(f"`{c.name}`" for c in contracts)
+    if name is None:
+        if len(contracts) == 1:
+            return contracts[0]
+        raise input_error(
+            "option_invalid",
+            option="--contract",
+            reason=f"the file holds {names or 'no contract'}: name one",
+            hint="add `--contract NAME`",
+        )
+    for contract in contracts:
+        if contract.name == name:
+            return contract
+    raise input_error(
+        "option_invalid",
+        option="--contract",
+        reason=f"no contract `{name}`; the file holds {names}",
+        hint="use one of these names",
+    )
+
+
+def derive(contract: Contract, limits: Limits | None = None) -> Derived:
+    """Fill the holes with the largest budgets that every guarantee allows, and check the filled contract."""
+    report = Report()
+    budgets, failed = derive_budgets(contract)
+    report_holes(failed, report)
+    if not any(c.limit.hole for c in contract.clauses):
+        report.add("no_hole", contract.span, name=contract.name)
+    checked = check(fill(contract, budgets), limits) if budgets and not failed else None
+    return Derived(contract, tuple(budgets), tuple(failed), report, checked)
+
+
+def emit_monitor(contract: Contract, limits: Limits | None = None) -> str:
+    """Source text of the contract's monitor, a torch module; its header states the verdicts."""
+    from kcverify.emit.monitor import emit_monitor as emit
+
+    checked = check(contract, limits)
+    hole = next((c for c in checked.contract.clauses if c.limit.hole), None)
+    if hole is not None:
+        raise input_error("hole_open", hole.value_span, name=hole.name)
+    return emit(checked.contract, verdicts=summary(checked.verdicts), digest=checked.digest, version=__version__)
+
+
+def summary(verdicts: tuple[Verdict, ...]) -> dict[str, str]:
+    """Guarantee (with its slice) -> verdict word."""
+    return {v.claim.name + (f" on {v.scope}" if v.scope else ""): v.status.value for v in verdicts}
+
+
+def measure(
+    contract: Contract, reference: str, candidate: str, data: str | None, options: MeasureOptions | None = None
+) -> dict[str, Any]:
+    """Run a pair of kernels over the data through the contract's generated monitor; the result as JSON data.
+
+    Raises InputError for sides, data or options that are not usable, `extra_missing` without torch.
+    """
+    try:
+        from kcverify.measure.session import measure_contract
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        raise input_error("extra_missing", package=error.name) from None
+    checked = check(contract)
+    source = emit_monitor(contract)
+    return measure_contract(checked, source, reference, candidate, data, options or MeasureOptions())
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """The result of `measure` as one self-contained HTML page."""
+    from kcverify.emit.report import render_report
+
+    return render_report(result)

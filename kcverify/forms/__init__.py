@@ -1,0 +1,1 @@
+"""Forms of a contract file: `.kc` text, YAML and JSON, all read to one syntax tree."""

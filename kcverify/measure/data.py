@@ -1,0 +1,205 @@
+"""Reads the data of a measurement: text cut into windows, or JSON lines, one request each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kcverify.diagnostics import InputError, input_error
+from kcverify.measure.tokenizer import Tokenizer
+
+STANDARD_INPUT = "-"
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+_COUNTS = ("prompt_tokens", "output_tokens")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: its token ids in order, its tags, and the trace fields that slices are predicates over."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    tags: frozenset[str] = frozenset()
+    fields: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Where a JSON line stands, and the rules its ids are held to."""
+
+    path: str
+    number: int
+    tokenizer: Tokenizer | None
+    vocabulary: int | None
+
+    def fault(self, reason: str) -> InputError:
+        return input_error("data_invalid", path=self.path, line=self.number, reason=reason)
+
+
+def read_bytes(path: str) -> bytes:
+    """Content of the file, or of standard input for `-`. Raises InputError: `file_unreadable`, `file_empty`."""
+    try:
+        content = sys.stdin.buffer.read() if path == STANDARD_INPUT else Path(path).read_bytes()
+    except OSError as error:
+        raise input_error("file_unreadable", path=path, reason=error.strerror or error) from error
+    if not content.strip():
+        raise input_error("file_empty", path=_shown(path))
+    return content
+
+
+def _shown(path: str) -> str:
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+def _is_json_lines(path: str, content: bytes) -> bool:
+    """By the file's ending; standard input has none, so there by its first line being a JSON object."""
+    if path != STANDARD_INPUT:
+        return Path(path).suffix.lower() in _JSON_LINES
+    try:
+        return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
+    except ValueError:
+        return False
+
+
+def _windows(path: str, content: bytes, window: int, tokenizer: Tokenizer) -> Iterator[Request]:
+    try:
+        ids = tokenizer.encode(content)
+    except UnicodeDecodeError as error:
+        raise input_error("not_text", path=_shown(path), offset=error.start) from error
+    for index, start in enumerate(range(0, len(ids), window)):
+        yield Request(f"window-{index}", tuple(ids[start : start + window]), fields={"window": index, "offset": start})
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"key {next(k for k in keys if keys.count(k) > 1)!r} occurs twice")
+    return dict(pairs)
+
+
+def _object(line: _Line, raw: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise line.fault(f"not UTF-8 (byte {error.start} of the line)") from error
+    except json.JSONDecodeError as error:
+        raise line.fault(f"not JSON: {error.msg} at column {error.colno}") from error
+    except (ValueError, RecursionError) as error:
+        raise line.fault(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise line.fault(f"a {type(value).__name__}, not an object")
+    return value
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _request_id(line: _Line, value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    if _is_integer(value):
+        return str(value)
+    raise line.fault("`request_id` is missing" if value is None else f"`request_id` is {value!r}, no text or integer")
+
+
+def _token_ids(line: _Line, value: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = value.get("token_ids")
+    if ids is None and isinstance(value.get("text"), str):
+        if line.tokenizer is None:
+            raise line.fault("`text` needs a side with a tokenizer; give `token_ids`")
+        try:
+            ids = line.tokenizer.encode(value["text"].encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise line.fault("`text` holds half of a surrogate pair") from error
+    if ids is None:
+        raise line.fault("it has neither `token_ids` nor `text`")
+    if not isinstance(ids, list) or not all(_is_integer(i) for i in ids):
+        raise line.fault("`token_ids` is not a list of integers")
+    if not ids:
+        raise line.fault("it has no tokens")
+    limit = line.vocabulary
+    outside = next((i for i in ids if i < 0 or (limit is not None and i >= limit)), None)
+    if outside is not None:
+        size = "" if limit is None else f" of {limit}"
+        raise line.fault(f"token id {outside} is outside the vocabulary{size}")
+    return tuple(ids)
+
+
+def _tags(line: _Line, value: object) -> frozenset[str]:
+    if value is None:
+        return frozenset()
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise line.fault("`tags` is not a list of texts")
+    return frozenset(value)
+
+
+def _fields(line: _Line, value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    """Every scalar beside the known keys; nested values are no trace fields."""
+    for key in _COUNTS:
+        if key in value and (not _is_integer(value[key]) or value[key] < 0):
+            raise line.fault(f"`{key}` is {value[key]!r}, not a count")
+    known = ("request_id", "token_ids", "text", "tags")
+    return {key: item for key, item in value.items() if key not in known and isinstance(item, (str, int, float, bool))}
+
+
+def _json_lines(
+    path: str, content: bytes, tokenizer: Tokenizer | None, vocabulary: int | None
+) -> Iterator[tuple[_Line, Request]]:
+    for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not raw.strip():
+            continue
+        line = _Line(_shown(path), number, tokenizer, vocabulary)
+        value = _object(line, raw)
+        request_id = _request_id(line, value.get("request_id"))
+        ids = _token_ids(line, value)
+        yield line, Request(request_id, ids, _tags(line, value.get("tags")), _fields(line, value))
+
+
+def _distinct(lines: Iterable[tuple[_Line, Request]]) -> Iterator[Request]:
+    first: dict[str, int] = {}
+    for line, request in lines:
+        if request.request_id in first:
+            raise line.fault(f"request_id {request.request_id!r} is that of line {first[request.request_id]} too")
+        first[request.request_id] = line.number
+        yield request
+
+
+def load_data(
+    path: str, *, window: int, tokenizer: Tokenizer | None, vocabulary: int | None = None, limit: int | None = None
+) -> list[Request]:
+    """Requests of a text file (windows of `window` tokens, the last shorter) or of JSON lines; `-` is standard input.
+
+    JSON lines are told by the ending .jsonl, .ndjson or .json (standard input: by its first line); anything else is
+    text and needs a tokenizer. `vocabulary` bounds the ids; `limit` is the largest number of requests.
+    Raises InputError: `file_unreadable`, `file_empty`, `not_text`, `data_invalid` (file and line), `option_invalid`.
+    """
+    if window < 1:
+        raise input_error("option_invalid", option="--window", reason=f"{window} is not a positive number of tokens")
+    if limit is not None and limit < 1:
+        raise input_error("option_invalid", option="--limit", reason=f"{limit} is not a positive number of requests")
+    content = read_bytes(path)
+    requests: Iterable[Request]
+    if _is_json_lines(path, content):
+        requests = _distinct(_json_lines(path, content, tokenizer, vocabulary))
+    elif tokenizer is None:
+        reason = "text needs a side with a tokenizer; give JSON lines with token_ids"
+        raise input_error("option_invalid", option="--data", reason=reason)
+    else:
+        requests = _windows(path, content, window, tokenizer)
+    return [request for _, request in zip(range(limit or sys.maxsize), requests, strict=False)]
+
+
+def text_around(request: Request, position: int, tokenizer: Tokenizer, tokens: int = 40) -> tuple[str, str]:
+    """Text of the `tokens` tokens up to and including `position`, and of the token that follows (empty at the end)."""
+    ids: Sequence[int] = request.token_ids
+    before = tokenizer.decode(ids[max(0, position + 1 - tokens) : position + 1])
+    return before, tokenizer.decode(ids[position + 1 : position + 2])

@@ -1,0 +1,201 @@
+"""Runs both sides of a pair over the data, checks their identity before any number, and hands on rows of logits."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from kcverify.diagnostics import input_error
+from kcverify.measure.data import Request
+from kcverify.measure.sides import FileSide, KernelSide, Side
+
+_TARGET_ELEMENTS = 1 << 23  # logits of one batch and side: 32 MiB in float32
+_MAX_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Logits of N positions of both sides, with what each row is.
+
+    `reference`, `candidate`: `[N, V]`. `request_index[N]` points into `requests`; `request_ids[n]` is its name and
+    `positions[n]` the index of the last token that row n has seen. `next_ids[N]` int64 is the token that follows in the
+    data, -1 at the end of a request.
+    """
+
+    reference: Tensor
+    candidate: Tensor
+    requests: tuple[Request, ...]
+    request_index: Tensor
+    request_ids: list[str]
+    positions: Tensor
+    next_ids: Tensor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run came: `complete` is false after Ctrl-C; counts are those that `on_rows` has taken in."""
+
+    complete: bool
+    requests: int
+    rows: int
+
+
+def default_batch(requests: Sequence[Request], vocabulary: int | None) -> int:
+    """Requests per call that keep one batch of logits near 32 MiB: 1 to 16."""
+    longest = max((len(request.token_ids) for request in requests), default=1)
+    return max(1, min(_MAX_BATCH, _TARGET_ELEMENTS // (longest * (vocabulary or 1 << 15))))
+
+
+def _batches(requests: Sequence[Request], batch: int) -> Iterator[tuple[int, tuple[Request, ...]]]:
+    """Runs of at most `batch` neighbours of one length, each with the row it starts at: nothing is ever padded."""
+    starts = [0, *accumulate(len(request.token_ids) for request in requests)]
+    first = 0
+    for i in range(1, len(requests) + 1):
+        full = i - first == batch
+        if i == len(requests) or full or len(requests[i].token_ids) != len(requests[first].token_ids):
+            yield starts[first], tuple(requests[first:i])
+            first = i
+
+
+def _check_file(role: str, side: FileSide, requests: Sequence[Request]) -> None:
+    """The file has one row for each token of the data and, where it says so, scored these very tokens."""
+    total = sum(len(request.token_ids) for request in requests)
+    if side.length != total:
+        raise input_error("data_length", side=f"{role} {side.name}", rows=side.length, positions=total)
+    if side.token_ids is None:
+        return
+    ids = torch.tensor([i for request in requests for i in request.token_ids])
+    differ = (ids != side.token_ids).nonzero()
+    if len(differ):
+        row = int(differ[0])
+        request, position = locate(requests, row)
+        detail = (
+            f"row {row} (request {request.request_id}, position {position}) is token {int(side.token_ids[row])} in "
+            f"{side.name} and token {int(ids[row])} in the data"
+        )
+        raise input_error("token_identity", detail=detail)
+
+
+def check_identity(reference: Side, candidate: Side, requests: Sequence[Request]) -> None:
+    """Refuse a pair that is known not to be comparable before anything is computed.
+
+    Raises InputError: `vocabulary_width`, `length_mismatch`, `data_length`, `token_identity`.
+    """
+    _check_width(reference.vocabulary, candidate.vocabulary)
+    if isinstance(reference, FileSide) and isinstance(candidate, FileSide) and reference.length != candidate.length:
+        raise input_error("length_mismatch", reference=reference.length, candidate=candidate.length)
+    for role, side in (("reference", reference), ("candidate", candidate)):
+        if isinstance(side, FileSide):
+            _check_file(role, side, requests)
+
+
+def _check_width(reference: int | None, candidate: int | None) -> None:
+    if reference is not None and candidate is not None and reference != candidate:
+        raise input_error("vocabulary_width", reference=reference, candidate=candidate)
+
+
+def locate(requests: Sequence[Request], row: int) -> tuple[Request, int]:
+    """Request and position of row `row`, counted through all requests. Raises IndexError beyond the last row."""
+    for request in requests:
+        if row < len(request.token_ids):
+            return request, row
+        row -= len(request.token_ids)
+    raise IndexError(row)
+
+
+def file_requests(side: FileSide, window: int) -> list[Request]:
+    """Requests of `window` rows for files of logits that come without data; ids are the file's own, else all -1."""
+    ids = side.token_ids.tolist() if side.token_ids is not None else [-1] * side.length
+    return [
+        Request(f"rows-{start}", tuple(ids[start : start + window]), fields={"offset": start})
+        for start in range(0, side.length, window)
+    ]
+
+
+def _side_rows(side: Side, ids: Tensor, start: int) -> Tensor:
+    if isinstance(side, KernelSide):
+        logits = side.logits(ids)
+        return logits.reshape(-1, logits.shape[-1])
+    return side.rows(start, start + ids.numel())
+
+
+def pair_rows(reference: Side, candidate: Side, requests: Sequence[Request], *, batch: int) -> Iterator[Rows]:
+    """Rows of every position of every request, `batch` requests of one length at a time, in the order of the data.
+
+    Raises InputError: those of `check_identity`, and of the sides; a width that only shows in the results is checked
+    at every batch.
+    """
+    check_identity(reference, candidate, requests)
+    for start, chosen in _batches(requests, batch):
+        ids = torch.tensor([request.token_ids for request in chosen])
+        first, second = _side_rows(reference, ids, start), _side_rows(candidate, ids, start)
+        _check_width(first.shape[-1], second.shape[-1])
+        count, length = ids.shape
+        following = torch.cat((ids[:, 1:], ids.new_full((count, 1), -1)), 1)
+        yield Rows(
+            first.to(second.device) if isinstance(reference, FileSide) else first,
+            second if isinstance(reference, FileSide) else second.to(first.device),
+            chosen,
+            torch.arange(count).repeat_interleave(length),
+            [request.request_id for request in chosen for _ in range(length)],
+            torch.arange(length).repeat(count),
+            following.flatten(),
+        )
+
+
+@contextmanager
+def _interrupt_afterwards() -> Iterator[None]:
+    """Hold back Ctrl-C until the block is done, so that what it writes is never half written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+
+    previous = signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if held:
+        raise KeyboardInterrupt
+
+
+def run_pair(
+    reference: Side,
+    candidate: Side,
+    requests: Sequence[Request],
+    *,
+    on_rows: Callable[[Rows], None],
+    batch: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Feed every batch of rows to `on_rows`; `progress(requests done, requests in all)` follows each.
+
+    Ctrl-C ends the run with `complete=False`: it never cuts into `on_rows`, so what was taken in stays valid.
+    Raises InputError as `pair_rows`, and `option_invalid` for a batch below 1.
+    """
+    if batch is not None and batch < 1:
+        raise input_error("option_invalid", option="--batch", reason=f"{batch} is not a positive number of requests")
+    size = batch or default_batch(requests, reference.vocabulary or candidate.vocabulary)
+    done = rows = 0
+    try:
+        for chunk in pair_rows(reference, candidate, requests, batch=size):
+            with _interrupt_afterwards():
+                on_rows(chunk)
+                done, rows = done + len(chunk.requests), rows + len(chunk.request_ids)
+            if progress is not None:
+                progress(done, len(requests))
+    except KeyboardInterrupt:
+        return Outcome(False, done, rows)
+    return Outcome(True, done, rows)

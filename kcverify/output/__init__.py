@@ -1,0 +1,1 @@
+"""What each command prints: text for people, plain data for JSON."""

@@ -1,0 +1,1 @@
+"""kcverify.prove."""

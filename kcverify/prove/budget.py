@@ -1,0 +1,275 @@
+"""Holes and budgets: the largest limit of a clause that every guarantee allows, by inverting the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from kcverify.bounds.graph import Fact, Node, Parameters, propagate
+from kcverify.catalog.quantities import BY_NAME
+from kcverify.elaborate.contract import Clause, Contract, Limit, Threshold
+from kcverify.exact import decimal_down, decimal_up, monitor_float_down, monitor_float_up
+from kcverify.prove.corner import best_fact, piece_parameters, weakest_limit
+from kcverify.prove.linear import weakest_premise
+from kcverify.prove.obligations import Atom, Obligation, applies, atoms, obligations, pieces
+from kcverify.prove.remedy import percent
+
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one guarantee asks of a hole: the weakest value that proves it, or None with the number that blocks it."""
+
+    claim: Clause
+    value: Fraction | None
+    chain: tuple[Fact, ...] = ()
+    blocked: str = ""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A filled hole: `value` exact, `decimal` rounded to the safe side, `monitor` the double that a monitor compares with.
+
+    `breach` is by how much one more unit in the last printed digit would break the binding guarantee.
+    """
+
+    clause: Clause
+    upper: bool
+    value: Fraction
+    decimal: str
+    monitor: float
+    binding: Demand
+    demands: tuple[Demand, ...]
+    share: Fraction
+    breach: Fraction
+
+
+def hole_node(clause: Clause) -> tuple[Node, bool] | None:
+    """Node that a hole bounds, and whether from above; None where the metric enters no chain."""
+    probe = replace(clause, limit=Limit(upper=Threshold(Fraction(0))))
+    found = atoms(probe)
+    if len(found) != 1:
+        return None
+    return found[0].node, BY_NAME[found[0].node.quantity].upper
+
+
+def demand(
+    obligation: Obligation, node: Node, parameters: Parameters, targets: tuple[tuple[Atom, Fraction], ...]
+) -> Demand:
+    """The weakest value of `node` that by itself proves every atom of the obligation."""
+    upper = BY_NAME[node.quantity].upper
+
+    def reached(x: Fraction) -> list[Fact] | None:
+        best = propagate([Fact(node, x, label="?")], parameters)
+        found = []
+        for atom, limit in targets:
+            fact = best_fact(best, atom)
+            if fact is None or not (fact.value <= limit if atom.upper else fact.value >= limit):
+                return None
+            found.append(fact)
+        return found
+
+    ends = (Fraction(1, 2**64), Fraction(2**16)) if upper else (Fraction(1), Fraction(0))
+    ends = (ends[0], min(ends[1], BY_NAME[node.quantity].high or ends[1])) if upper else ends
+    if reached(ends[0]) is None:
+        return Demand(obligation.claim, None, blocked=_blocked(node, parameters, targets))
+    value = _bracket(reached, *ends)
+    facts = reached(value) or []
+    for fact, (_, limit) in zip(facts, targets, strict=True):
+        exact = _along(fact, limit, parameters)
+        if exact is not None and reached(exact) is not None:
+            value = max(value, exact) if upper else min(value, exact)
+    chain = max((reached(value) or []), key=lambda f: len(f.chain()), default=None)
+    return Demand(obligation.claim, value, chain.chain() if chain else ())
+
+
+def _bracket(reached: Callable[[Fraction], object], good: Fraction, bad: Fraction) -> Fraction:
+    if reached(bad) is not None:
+        return bad
+    for _ in range(90):
+        ratio = max(good, bad) / min(good, bad) if min(good, bad) > 0 else None
+        if abs(bad - good) <= max(good, bad) / 2**24:
+            break
+        middle = (good + bad) / 2 if ratio is None or ratio < 4 else _geometric(good, bad)
+        if reached(middle) is not None:
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _geometric(a: Fraction, b: Fraction) -> Fraction:
+    """A power of two between two positive numbers, near their geometric mean."""
+    exponent = (
+        (a.numerator.bit_length() - a.denominator.bit_length())
+        + (b.numerator.bit_length() - b.denominator.bit_length())
+    ) // 2
+    return min(max(Fraction(2) ** exponent, min(a, b)), max(a, b))
+
+
+def _along(fact: Fact, limit: Fraction, parameters: Parameters) -> Fraction | None:
+    """The limit carried backwards along a chain of single premises, each step inverted to the safe side."""
+    target: Fraction | None = limit
+    while fact.premises and target is not None:
+        if len(fact.premises) != 1 or fact.lemma is None:
+            return None
+        (premise,) = fact.premises
+        corner = parameters.corner(fact.lemma)
+        if corner is None:
+            return None
+        rho = premise.node.rho
+        target = weakest_premise(fact.lemma.name, target, tuple(sorted(corner.items(), key=lambda kv: str(kv[0]))), rho)
+        fact = premise
+    return target
+
+
+def _blocked(node: Node, parameters: Parameters, targets: tuple[tuple[Atom, Fraction], ...]) -> str:
+    """The number that leaves nothing for a budget."""
+    atom, limit = targets[0]
+    box = parameters.box
+    sequence = BY_NAME[atom.node.quantity].sequence
+    if node.rho > 0 and sequence and "horizon" in box:
+        h = box["horizon"][1]
+        best = best_fact(propagate([Fact(node, Fraction(0), label="?")], parameters), atom)
+        if best is not None and best.value > 0:
+            per_hit = best.value if h * node.rho >= 1 else best.value / (h * node.rho)
+            text = (
+                f"the exception alone costs {decimal_up(best.value, 4)} of {decimal_down(limit, 4)}: {decimal_down(h, 6)} tokens at a rate of "
+                f"{percent(node.rho)} expect {decimal_up(h * node.rho, 3)} exceedances a response"
+            )
+            rate, longest = limit / (h * per_hit), limit / (node.rho * per_hit)
+            return (
+                text
+                + f"; it needs a rate below {percent(rate)}, a horizon below {decimal_down(longest, 3)} tokens or a tolerance above {decimal_up(best.value, 4)}"
+            )
+    if atom.node.rho < node.rho:
+        return f"the clause allows an exception of {percent(node.rho)} and the claim only {percent(atom.node.rho)}"
+    if limit <= 0:
+        return f"its limit is {decimal_down(limit, 4)}, and any drift at all gives more"
+    return f"no chain leads from `{node.quantity}` to `{atom.node.quantity}`"
+
+
+def derive(contract: Contract) -> tuple[list[Budget], list[tuple[Clause, tuple[Demand, ...]]]]:
+    """Budgets for all holes, and the holes that nothing can fill with what each guarantee said.
+
+    Several holes share every guarantee's tolerance by the contract's `split`, equally where it has none.
+    """
+    holes = [c for c in contract.clauses if c.limit.hole]
+    shares = dict(contract.splits)
+    filled: list[Budget] = []
+    failed: list[tuple[Clause, tuple[Demand, ...]]] = []
+    for clause in holes:
+        share = shares.get(clause.name, Fraction(1, len(holes)) if not shares else Fraction(0))
+        demands = tuple(_demands(contract, clause, share))
+        values = [d for d in demands if d.value is not None]
+        if not demands or len(values) < len(demands):
+            failed.append((clause, demands))
+            continue
+        filled.append(_budget(contract, clause, share, demands))
+    return filled, failed
+
+
+def _demands(contract: Contract, clause: Clause, share: Fraction) -> list[Demand]:
+    target = hole_node(clause)
+    if target is None:
+        return []
+    node, _ = target
+    out = []
+    for o in obligations(contract):
+        if not o.atoms or not applies(replace(clause, limit=Limit(upper=Threshold(Fraction(0)))), o.scope):
+            continue
+        worst: Demand | None = None
+        for piece in pieces(contract, o.scope):
+            parameters = piece_parameters(contract, o, piece)
+            targets = tuple((a, _scaled(a, weakest_limit(a, piece), share)) for a in o.atoms)
+            d = demand(o, node, parameters, targets)
+            if worst is None or d.value is None or (worst.value is not None and _tighter(node, d.value, worst.value)):
+                worst = d
+        if worst is not None:
+            out.append(worst)
+    return out
+
+
+def _tighter(node: Node, a: Fraction, b: Fraction) -> bool:
+    return a < b if BY_NAME[node.quantity].upper else a > b
+
+
+def _scaled(atom: Atom, limit: Fraction, share: Fraction) -> Fraction:
+    """A share of the tolerance: of the limit itself, or of the distance from 1 for a lower-bounded quantity."""
+    return limit * share if atom.upper else 1 - (1 - limit) * share
+
+
+def _budget(contract: Contract, clause: Clause, share: Fraction, demands: tuple[Demand, ...]) -> Budget:
+    target = hole_node(clause)
+    assert target is not None
+    node, upper = target
+    pick = min if upper else max
+    binding = pick(demands, key=lambda d: d.value if d.value is not None else Fraction(0))
+    assert binding.value is not None
+    value = short_dyadic(binding.value, up=not upper)
+    text = decimal_down(value, DIGITS) if upper else decimal_up(value, DIGITS)
+    double = monitor_float_down(value) if upper else monitor_float_up(value)
+    return Budget(
+        clause,
+        upper,
+        value,
+        text,
+        double,
+        binding,
+        demands,
+        share,
+        _breach(contract, clause, node, binding, Fraction(text), share),
+    )
+
+
+def short_dyadic(x: Fraction, *, up: bool, bits: int = 64) -> Fraction:
+    """A fraction of at most `bits` significant bits on the safe side of `x >= 0`."""
+    shift = bits - (x.numerator.bit_length() - x.denominator.bit_length())
+    scaled = x * Fraction(2) ** shift
+    whole = -((-scaled.numerator) // scaled.denominator) if up else scaled.numerator // scaled.denominator
+    return Fraction(whole) / Fraction(2) ** shift
+
+
+def _breach(
+    contract: Contract, clause: Clause, node: Node, binding: Demand, shown: Fraction, share: Fraction
+) -> Fraction:
+    unit = _last_digit(shown)
+    beyond = shown + unit if BY_NAME[node.quantity].upper else shown - unit
+    worst = Fraction(0)
+    for o in obligations(contract):
+        if o.claim is not binding.claim:
+            continue
+        for piece in pieces(contract, o.scope):
+            best = propagate([Fact(node, beyond, label="?")], piece_parameters(contract, o, piece))
+            for a in o.atoms:
+                fact = best_fact(best, a)
+                if fact is not None:
+                    limit = _scaled(a, weakest_limit(a, piece), share)
+                    worst = max(worst, fact.value - limit if a.upper else limit - fact.value)
+    return worst
+
+
+def _last_digit(x: Fraction) -> Fraction:
+    """One unit in the last of `DIGITS` significant digits."""
+    size = Fraction(1)
+    while size <= x:
+        size *= 10
+    while size > x and x > 0:
+        size /= 10
+    return size * Fraction(1, 10 ** (DIGITS - 1))
+
+
+def fill(contract: Contract, budgets: list[Budget]) -> Contract:
+    """The contract with each hole replaced by the decimal that is printed for it."""
+    by_name = {b.clause.name: b for b in budgets}
+
+    def filled(c: Clause) -> Clause:
+        b = by_name.get(c.name)
+        if b is None:
+            return c
+        threshold = Threshold(Fraction(b.decimal))
+        return replace(c, limit=Limit(upper=threshold) if b.upper else Limit(lower=threshold))
+
+    return replace(contract, clauses=tuple(filled(c) for c in contract.clauses))

@@ -1,0 +1,62 @@
+"""Everything that `check` says about one contract: verdicts on its guarantees and findings about its clauses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcverify.diagnostics import Report
+from kcverify.elaborate.contract import Clause, Contract
+from kcverify.elaborate.form import digest
+from kcverify.prove.budget import Budget, Demand, derive, fill
+from kcverify.prove.consistency import consistency, not_enforced
+from kcverify.prove.prover import prove
+from kcverify.prove.verdict import Limits, Status, Verdict
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Verdicts on one contract's guarantees, findings about its clauses, and what no monitor enforces yet."""
+
+    contract: Contract
+    digest: str
+    verdicts: tuple[Verdict, ...]
+    report: Report
+    unenforced: tuple[str, ...]
+    budgets: tuple[Budget, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 all proved; 1 refuted or a finding of severity error; 3 unknown."""
+        if self.report.errors or any(v.status is Status.REFUTED for v in self.verdicts):
+            return 1
+        return 3 if any(v.status is Status.UNKNOWN for v in self.verdicts) else 0
+
+
+def report_holes(failed: list[tuple[Clause, tuple[Demand, ...]]], report: Report) -> None:
+    """Why no number fills a hole: no guarantee rests on it, or something else already spends the tolerance."""
+    for clause, demands in failed:
+        if not demands:
+            report.add("hole_unused", clause.value_span, name=clause.name)
+        for d in demands:
+            if d.value is None:
+                report.add(
+                    "hole_impossible", clause.value_span, name=clause.name, reason=f"`{d.claim.name}`: {d.blocked}"
+                )
+
+
+def check(contract: Contract, limits: Limits | None = None) -> Checked:
+    """Fill the holes, prove the guarantees and look for faults in the clauses.
+
+    The digest is that of the contract as it was written; verdicts are about the filled one.
+    """
+    limits = limits or Limits()
+    report = Report()
+    written = digest(contract)
+    budgets: list[Budget] = []
+    if any(c.limit.hole for c in contract.clauses):
+        budgets, failed = derive(contract)
+        report_holes(failed, report)
+        contract = fill(contract, budgets)
+    consistency(contract, report, limits)
+    verdicts = prove(contract, limits)
+    return Checked(contract, written, verdicts, report, tuple(not_enforced(contract)), tuple(budgets))

@@ -1,0 +1,252 @@
+"""Slices decided by z3: emptiness, inclusion and overlap, and what they say about the clauses of a contract.
+
+Counts are whole numbers from 0, other fields are exact rationals or texts (of which only equality matters), tags are
+booleans. Every answer is True, False, or None where the solver gave up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import z3
+
+from kcverify.catalog.model import Statistic
+from kcverify.diagnostics import Related, Report
+from kcverify.elaborate.contract import (
+    Clause,
+    Conjunction,
+    Contract,
+    Disjunction,
+    FieldCompare,
+    FieldWithin,
+    HasTag,
+    Interval,
+    Negation,
+    Predicate,
+    SliceDef,
+)
+from kcverify.elaborate.membership import Field
+from kcverify.elaborate.slices import COUNTS
+from kcverify.prove.verdict import Limits
+
+
+@dataclass
+class _Names:
+    """The solver's variables of trace fields and tags, and a number for each text."""
+
+    numbers: dict[str, z3.ArithRef] = field(default_factory=dict)
+    texts: dict[str, z3.ArithRef] = field(default_factory=dict)
+    tags: dict[str, z3.BoolRef] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+
+    def number(self, name: str) -> z3.ArithRef:
+        """The value of a field as a number."""
+        if name not in self.numbers:
+            self.numbers[name] = z3.Int(f"count.{name}") if name in COUNTS else z3.Real(f"number.{name}")
+        return self.numbers[name]
+
+    def text(self, name: str) -> z3.ArithRef:
+        """The value of a field as a text: the number that stands for it."""
+        return self.texts.setdefault(name, z3.Int(f"text.{name}"))
+
+    def tag(self, name: str) -> z3.BoolRef:
+        """Whether the request carries the tag."""
+        return self.tags.setdefault(name, z3.Bool(f"tag.{name}"))
+
+    def code(self, text: str) -> int:
+        """The number that stands for a text."""
+        return self.codes.setdefault(text, len(self.codes))
+
+    def is_text(self, name: str) -> z3.BoolRef:
+        """Whether a field holds a text; it holds a text or a number."""
+        return z3.Bool(f"holds_text.{name}")
+
+    def background(self) -> list[z3.BoolRef]:
+        """Counts are never negative."""
+        return [x >= 0 for name, x in self.numbers.items() if name in COUNTS]
+
+
+def _numeral(x: Fraction) -> z3.ArithRef:
+    return z3.RealVal(f"{x.numerator}/{x.denominator}")
+
+
+_COMPARE: dict[str, Callable[[z3.ArithRef, z3.ArithRef], z3.BoolRef]] = {
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+def _formula(names: _Names, value: Predicate) -> z3.BoolRef:
+    """The predicate over the solver's variables."""
+    if isinstance(value, Conjunction):
+        return z3.And([_formula(names, part) for part in value.parts])
+    if isinstance(value, Disjunction):
+        return z3.Or([_formula(names, part) for part in value.parts])
+    if isinstance(value, Negation):
+        return z3.Not(_formula(names, value.part))
+    if isinstance(value, HasTag):
+        return names.tag(value.tag)
+    if isinstance(value, FieldWithin):
+        return _holds_number(names, value.field, _inside(names.number(value.field), value.interval))
+    compare = _COMPARE[value.operator]
+    if isinstance(value.value, str):
+        inside = compare(names.text(value.field), z3.IntVal(names.code(value.value)))
+        return z3.And(names.is_text(value.field), inside)
+    return _holds_number(names, value.field, compare(names.number(value.field), _numeral(value.value)))
+
+
+def _holds_number(names: _Names, name: str, inside: z3.BoolRef) -> z3.BoolRef:
+    return inside if name in COUNTS else z3.And(z3.Not(names.is_text(name)), inside)
+
+
+def _inside(x: z3.ArithRef, interval: Interval) -> z3.BoolRef:
+    parts = [x >= _numeral(interval.low)] if interval.low is not None else []
+    if interval.high is not None:
+        parts.append(x < _numeral(interval.high) if interval.open_high else x <= _numeral(interval.high))
+    return z3.And(parts)
+
+
+def _satisfiable(names: _Names, formulas: list[z3.BoolRef], limits: Limits) -> bool | None:
+    solver = z3.Solver()
+    solver.set("timeout", limits.solver_ms)
+    solver.add(names.background())
+    solver.add(formulas)
+    answer = solver.check()
+    return None if answer == z3.unknown else bool(answer == z3.sat)
+
+
+def _not(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def is_empty(predicate: Predicate, limits: Limits | None = None) -> bool | None:
+    """Whether no request can be in the slice."""
+    names = _Names()
+    return _not(_satisfiable(names, [_formula(names, predicate)], limits or Limits()))
+
+
+def includes(outer: Predicate, inner: Predicate, limits: Limits | None = None) -> bool | None:
+    """Whether every request of `inner` is in `outer`."""
+    names = _Names()
+    formulas = [_formula(names, inner), z3.Not(_formula(names, outer))]
+    return _not(_satisfiable(names, formulas, limits or Limits()))
+
+
+def overlaps(a: Predicate, b: Predicate, limits: Limits | None = None) -> bool | None:
+    """Whether a request can be in both."""
+    names = _Names()
+    return _satisfiable(names, [_formula(names, a), _formula(names, b)], limits or Limits())
+
+
+def excludes(
+    predicate: Predicate, fields: Mapping[str, Field], tags: Set[str] = frozenset(), limits: Limits | None = None
+) -> bool | None:
+    """Whether a request with these fields and exactly these tags is not in the slice, whatever its other fields are."""
+    names = _Names()
+    formulas = [_formula(names, predicate)]
+    formulas += [x if name in tags else z3.Not(x) for name, x in names.tags.items()]
+    for name, value in fields.items():
+        if isinstance(value, str):
+            formulas += [names.is_text(name), names.text(name) == names.code(value)]
+        elif not isinstance(value, bool):
+            formulas += [z3.Not(names.is_text(name)), names.number(name) == _numeral(Fraction(value))]
+    return _not(_satisfiable(names, formulas, limits or Limits()))
+
+
+def slice_findings(contract: Contract, report: Report, limits: Limits | None = None) -> None:
+    """Reports slices that are empty or unused, and clauses on slices that conflict or that others cover."""
+    limits = limits or Limits()
+    used = {name for clause in (*contract.clauses, *contract.guarantees) for name in clause.slices}
+    filled: dict[str, SliceDef] = {}
+    for item in contract.slices:
+        if is_empty(item.predicate, limits) is True:
+            report.add("slice_empty", item.span, name=item.name)
+        elif item.name in used:
+            filled[item.name] = item
+        if item.name not in used:
+            report.add("slice_unused", item.span, name=item.name)
+    pairs = _Pairs(filled, limits)
+    clauses = [clause for clause in contract.clauses if clause.slices and not clause.limit.hole]
+    for index, later in enumerate(clauses):
+        for earlier in clauses[:index]:
+            if _comparable(earlier, later):
+                _conflict(pairs, earlier, later, report)
+                _covered(pairs, earlier, later, report)
+                _covered(pairs, later, earlier, report)
+
+
+@dataclass
+class _Pairs:
+    """Answers about two named slices, each asked of the solver once."""
+
+    slices: dict[str, SliceDef]
+    limits: Limits
+    known: dict[tuple[str, str, str], bool | None] = field(default_factory=dict)
+
+    def ask(self, question: Callable[[Predicate, Predicate, Limits], bool | None], a: str, b: str) -> bool:
+        """Whether the answer is a certain yes; a slice that is empty or faulty has none."""
+        if a not in self.slices or b not in self.slices:
+            return False
+        key = (question.__name__, a, b)
+        if key not in self.known:
+            self.known[key] = question(self.slices[a].predicate, self.slices[b].predicate, self.limits)
+        return self.known[key] is True
+
+
+def _comparable(a: Clause, b: Clause) -> bool:
+    """Whether two clauses limit the same reading with plain numbers, in the same band."""
+    if (a.metric, a.arguments, a.statistic, a.band) != (b.metric, b.arguments, b.statistic, b.band):
+        return False
+    limits = (a.limit.lower, a.limit.upper, b.limit.lower, b.limit.upper)
+    return all(limit is None or limit.is_constant for limit in limits) and not set(a.slices) & set(b.slices)
+
+
+def _bounds(clause: Clause) -> tuple[Fraction | None, Fraction | None]:
+    lower, upper = clause.limit.lower, clause.limit.upper
+    return lower.constant if lower is not None else None, upper.constant if upper is not None else None
+
+
+def _conflict(pairs: _Pairs, a: Clause, b: Clause, report: Report) -> None:
+    """Reports two clauses whose limits no value meets, on slices that share requests."""
+    if a.exception or b.exception:
+        return
+    (low_a, high_a), (low_b, high_b) = _bounds(a), _bounds(b)
+    apart = _above(low_a, high_b) or _above(low_b, high_a)
+    for one in a.slices if apart else ():
+        for other in b.slices:
+            if one != other and pairs.ask(overlaps, one, other):
+                related = [Related(a.span, f"`{a.name}` on `{one}`")]
+                report.add("slice_conflict", b.value_span, related=related, first=one, second=other)
+                return
+
+
+def _above(low: Fraction | None, high: Fraction | None) -> bool:
+    return low is not None and high is not None and low > high
+
+
+def _covered(pairs: _Pairs, inner: Clause, outer: Clause, report: Report) -> None:
+    """Reports `inner` where each of its slices lies in one on which `outer` is tighter.
+
+    Only a limit on every token or request reaches the parts of a slice: an exceeding share, or a mean, may gather in one.
+    """
+    if outer.statistic is not Statistic.MAX or outer.exception or not _tighter(outer, inner):
+        return
+    homes = [next((big for big in outer.slices if pairs.ask(includes, big, small)), None) for small in inner.slices]
+    if all(home is not None for home in homes):
+        related = [Related(outer.span, f"`{outer.name}` is tighter")]
+        names = {"name": inner.name, "inner": inner.slices[0], "other": outer.name, "outer": str(homes[0])}
+        report.add("slice_covered", inner.span, hint="", related=related, **names)
+
+
+def _tighter(a: Clause, b: Clause) -> bool:
+    """Whether the limits of `a` lie within those of `b`, and are not the same."""
+    (low_a, high_a), (low_b, high_b) = _bounds(a), _bounds(b)
+    low = low_b is None or (low_a is not None and low_a >= low_b)
+    high = high_b is None or (high_a is not None and high_a <= high_b)
+    return low and high and ((low_a, high_a) != (low_b, high_b) or b.exception > 0)

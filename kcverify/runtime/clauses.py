@@ -1,0 +1,181 @@
+"""What a monitor knows about each clause: a row of constants, and how a row's value meets its limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import torch
+
+from kcverify.runtime.histogram import SIZE
+
+_INFINITY = math.inf
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The exact number `constant + slope * temperature`, each given as numerator and denominator."""
+
+    constant: tuple[int, int]
+    slope: tuple[int, int]
+
+    def at(self, temperature: float) -> Fraction:
+        """Its value; a temperature is read as the shortest decimal that denotes the double."""
+        return Fraction(*self.constant) + Fraction(*self.slope) * Fraction(repr(float(temperature)))
+
+
+@dataclass(frozen=True)
+class Band:
+    """`when temperature in [low, high)` as exact numbers (None: unbounded); `open_high` False closes the upper end."""
+
+    low: tuple[int, int] | None
+    high: tuple[int, int] | None
+    open_high: bool = True
+
+    def holds(self, temperature: float) -> bool:
+        """Whether the clause binds at this temperature."""
+        t = Fraction(repr(float(temperature)))
+        if self.low is not None and t < Fraction(*self.low):
+            return False
+        if self.high is None:
+            return True
+        return t < Fraction(*self.high) or (not self.open_high and t == Fraction(*self.high))
+
+
+Bound = float | Affine | None
+
+
+@dataclass(frozen=True)
+class ClauseSpec:
+    """One clause as the monitor enforces it.
+
+    `evidence` is `share`, `binary`, `mean`, `maximum` or `none` (not enforced, `reason` says why). `limit` is the
+    rate or mean that the sequential test compares with (None: the upper bound at the run's temperature). `source` is
+    `rows` (a value a row), `sequence` or `geometric` (a value a request, from the sampled tokens). `inputs` names what
+    must be given beyond the logits. `complement`: the mean is that of one minus the value. `minimum_requests` is what
+    a clause without exception must see before it passes.
+    """
+
+    name: str
+    family: str
+    metric: str
+    statistic: str
+    text: str
+    severity: str
+    evidence: str
+    slices: tuple[str, ...] = ()
+    lower: Bound = None
+    upper: Bound = None
+    limit: float | None = None
+    exception: float = 0.0
+    confidence: float = 0.95
+    unit: str = "request"
+    source: str = "rows"
+    inputs: tuple[str, ...] = ()
+    bounded: bool = True
+    minimum_requests: int = 59
+    band: Band | None = None
+    reason: str = ""
+
+    def active(self, temperature: float) -> bool:
+        """Whether it is enforced at this temperature."""
+        return self.evidence != "none" and (self.band is None or self.band.holds(temperature))
+
+
+@dataclass(frozen=True)
+class Values:
+    """One clause over N rows: what its statistic reads, whether each row exceeds the limit, how bad it is.
+
+    `value` float64 `[N]` goes into histograms and witnesses, `exceeds` bool `[N]` is True for NaN, `score` float64
+    `[N]` orders rows from good to bad, `measure` float64 `[N]` is what a mean averages. `token` names the worst entry
+    of the vocabulary by a rule of `witness.worst_token`.
+    """
+
+    value: torch.Tensor
+    exceeds: torch.Tensor
+    score: torch.Tensor
+    measure: torch.Tensor
+    token: str = ""
+
+
+def at_most(value: torch.Tensor, limit: float, token: str = "") -> Values:
+    """Values of a clause `metric <= limit`."""
+    return Values(value, ~(value <= limit), value, value, token)
+
+
+def at_least(value: torch.Tensor, limit: float, token: str = "") -> Values:
+    """Values of a clause `metric >= limit`; a mean is taken of one minus the value."""
+    return Values(value, ~(value >= limit), -value, 1.0 - value, token)
+
+
+def within(low: torch.Tensor, high: torch.Tensor, lower: float, upper: float, token: str = "") -> Values:
+    """Values of a clause `metric in [lower, upper]` for a row whose metric ranges over `[low, high]` (positive)."""
+    far_high, far_low = torch.log(high), -torch.log(low)
+    value = torch.where(far_high >= far_low, high, low)
+    return Values(value, ~((low >= lower) & (high <= upper)), torch.maximum(far_high, far_low), value, token)
+
+
+def signed(value: torch.Tensor) -> Values:
+    """Values of a clause on requests: the signed log ratio of each sampled token, summed over the request."""
+    return Values(value, torch.zeros_like(value, dtype=torch.bool), value.abs(), value)
+
+
+def upper_limit(bound: Bound, temperature: float) -> float:
+    """Largest double that is at most the bound (infinity where there is none)."""
+    if bound is None:
+        return _INFINITY
+    return bound if isinstance(bound, float) else _float_down(bound.at(temperature))
+
+
+def lower_limit(bound: Bound, temperature: float) -> float:
+    """Smallest double that is at least the bound (minus infinity where there is none)."""
+    if bound is None:
+        return -_INFINITY
+    return bound if isinstance(bound, float) else -_float_down(-bound.at(temperature))
+
+
+def _float_down(x: Fraction) -> float:
+    near = float(x)
+    return near if Fraction(near) <= x else math.nextafter(near, -_INFINITY)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One clause on one slice (None: every row): the unit of counting."""
+
+    clause: int
+    slice: str | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which cells, slices and histograms a clause table needs; `slices[0]` is None, every row."""
+
+    clauses: tuple[ClauseSpec, ...]
+    cells: tuple[Cell, ...]
+    slices: tuple[str | None, ...]
+    histograms: tuple[tuple[str, str | None], ...]
+    slot: Mapping[str | None, int] = field(default_factory=dict)
+
+    @property
+    def histogram_shape(self) -> tuple[int, int]:
+        """Shape of the counts of all histograms."""
+        return len(self.histograms), SIZE
+
+
+def layout(clauses: tuple[ClauseSpec, ...]) -> Layout:
+    """The layout of the enforced clauses of a table."""
+    cells = tuple(
+        Cell(i, name) for i, c in enumerate(clauses) if c.evidence != "none" for name in (c.slices or (None,))
+    )
+    slices: tuple[str | None, ...] = (None, *sorted({c.slice for c in cells if c.slice is not None}))
+    plain = {clauses[c.clause].metric for c in cells if _has_histogram(clauses[c.clause])}
+    sliced = {(clauses[c.clause].metric, c.slice) for c in cells if c.slice and _has_histogram(clauses[c.clause])}
+    histograms = (*((m, None) for m in sorted(plain)), *sorted(sliced, key=str))
+    return Layout(clauses, cells, slices, histograms, {name: i for i, name in enumerate(slices)})
+
+
+def _has_histogram(clause: ClauseSpec) -> bool:
+    return clause.source == "rows" and clause.statistic != "rate"

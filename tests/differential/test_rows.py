@@ -1,0 +1,232 @@
+"""Lean row statistics against the float64 oracle, and the oracle against scipy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, rel_entr
+
+from kcverify.runtime.oracle import oracle_rows
+from kcverify.runtime.rows import STATISTICS, RowPlan, row_statistics
+
+torch.set_num_threads(1)
+FULL = RowPlan(frozenset(STATISTICS))
+INF = math.inf
+WIDTH = 2048
+DIVERGENCES = ("tv", "kl_reference_candidate", "kl_candidate_reference")
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(shape: tuple[int, int], seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator(seed))
+
+
+def flat(rows: int = 4, width: int = WIDTH) -> torch.Tensor:
+    return noise((rows, width), 1) * 3
+
+
+def peaked(rows: int = 4, width: int = WIDTH) -> torch.Tensor:
+    z = noise((rows, width), 2) * 3
+    z[:, width // 2] = 18.0
+    z[:, 7] = 16.5
+    return z
+
+
+def late(rows: int = 4, width: int = WIDTH) -> torch.Tensor:
+    z = noise((rows, width), 3)
+    z[:, -1] = 14.0
+    return z
+
+
+def check(z: torch.Tensor, w: torch.Tensor, temperature: float = 1.0, sampled: torch.Tensor | None = None) -> None:
+    """Every statistic agrees: divergences to 1e-5 relative where KL >= 1e-9, the rest to what float32 carries."""
+    got = row_statistics(z, w, FULL, temperature=temperature, sampled_ids=sampled)
+    want = oracle_rows(z, w, temperature=temperature, sampled_ids=sampled)
+    assert got.invalid.double().tolist() == want["invalid"]
+    assert got.reference_only.double().tolist() == want["reference_only"]
+    assert got.candidate_only.double().tolist() == want["candidate_only"]
+    for name, column in got.values.items():
+        for row, (a, b) in enumerate(zip(column.tolist(), want[name], strict=True)):
+            if not math.isfinite(b) or not math.isfinite(a):
+                assert a == b or (math.isnan(a) and math.isnan(b)), (name, row, a, b)
+                continue
+            kl = want["kl_reference_candidate"][row]
+            assert abs(a - b) <= allowed(name, b, kl, want["log_ratio"][row]), (name, row, a, b)
+            if name in DIVERGENCES:
+                assert a >= 0.0, (name, row, a)
+
+
+def allowed(name: str, value: float, kl: float, drift: float) -> float:
+    """Tolerated error of one statistic."""
+    if name in DIVERGENCES:
+        return 1e-5 * value if kl >= 1e-9 or math.isinf(kl) else 1e-3 * value + 1e-13
+    if name == "chi2":
+        return 1e-4 * value + 1e-13
+    if name.startswith("entropy"):
+        return 1e-5 * max(1.0, value)
+    return 2e-6 * abs(value) + 2e-7 * min(max(1.0, 0.0 if math.isinf(drift) else drift), 100.0)
+
+
+@pytest.mark.parametrize("rows", [flat, peaked, late])
+@pytest.mark.parametrize("size", [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 2.0, 6.0])
+def test_noise(rows: Callable[[], torch.Tensor], size: float) -> None:
+    z = rows()
+    check(z, z + size * noise(tuple(z.shape), 5), 0.7, torch.tensor([0, 7, WIDTH // 2, WIDTH - 1]))
+
+
+@pytest.mark.parametrize("offset", [0.3, -0.45, 3.0, 100.0, -140.0])
+@pytest.mark.parametrize("rows", [flat, peaked])
+def test_constant_offset_does_not_cost_digits(rows: Callable[[], torch.Tensor], offset: float) -> None:
+    z = rows()
+    check(z, z + 1e-2 * noise(tuple(z.shape), 6) + offset)
+    check((z + offset).contiguous(), z + 1e-2 * noise(tuple(z.shape), 6), 0.6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [flat, peaked])
+def test_dtypes(rows: Callable[[], torch.Tensor], dtype: torch.dtype) -> None:
+    z = rows()
+    check(z.to(dtype), (z + 0.05 * noise(tuple(z.shape), 7)).to(dtype), 0.9)
+
+
+def test_mixed_dtypes_and_strides() -> None:
+    z = noise((WIDTH, 5), 8).t() * 3
+    w = (torch.cat((z, z), 1)[:, ::2] + 0.01).to(torch.bfloat16)
+    check(z, w)
+    check(z[:, :1000], z[:, 1000:2000])
+    check(z[:1].expand(3, WIDTH), z[1:4])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 17, 65_537, 131_073])
+def test_widths(width: int) -> None:
+    z = noise((2, width), 9) * 3
+    check(z, z + 0.02 * noise((2, width), 10))
+
+
+def test_widest_vocabulary() -> None:
+    z = noise((1, 262_144), 11) * 3
+    check(z, z + 0.02 * noise((1, 262_144), 12))
+
+
+@pytest.mark.parametrize("which", ["both", "reference", "candidate", "mixed"])
+@pytest.mark.parametrize("size", [1e-3, 0.3])
+def test_masks(which: str, size: float) -> None:
+    z = peaked()
+    w = z + size * noise(tuple(z.shape), 13)
+    first = torch.rand(*z.shape, generator=generator(14)) < 0.2
+    second = torch.rand(*z.shape, generator=generator(15)) < 0.2
+    first[:2, 7] = True
+    if which in ("both", "candidate", "mixed"):
+        z = z.masked_fill(first, -INF)
+    if which in ("both", "reference"):
+        w = w.masked_fill(first, -INF)
+    if which == "mixed":
+        w = w.masked_fill(second, -INF)
+    check(z, w, 0.8, torch.tensor([7, 7, 7, 9]))
+
+
+def test_disjoint_supports_and_lost_peaks() -> None:
+    z, w = torch.full((6, 8), -INF), torch.full((6, 8), -INF)
+    z[:, :4], w[:, 4:] = 0.5, 1.5
+    w[1, 4:] = 300.0
+    w[2, 4:] = -300.0
+    z[3, 4], w[3, 0] = 1.0, -50.0
+    w[4] = z[4]
+    w[4, 2] = -INF
+    w[5], z[5] = 1.0, 2.0
+    check(z, w)
+
+
+def test_huge_drift_of_a_token_without_mass() -> None:
+    z = torch.zeros(3, WIDTH)
+    z[:, 7] = 20.0
+    w = z + 1e-2 * noise((3, WIDTH), 16)
+    w[:, 5] -= 40.0
+    w[1, 6] += 19.0
+    w[2, 6] += 700.0
+    check(z, w)
+
+
+def test_outlier_at_the_largest_token() -> None:
+    z = torch.zeros(2, WIDTH)
+    w = z + 1e-4 * noise((2, WIDTH), 17)
+    z[:, 0], w[:, 0] = 0.01, 2.0
+    check(z, w)
+
+
+def test_invalid_rows_are_flagged_and_do_not_touch_their_neighbours() -> None:
+    z = flat(7)
+    w = z + 0.1 * noise(tuple(z.shape), 18)
+    z[0, 3] = math.nan
+    w[1, 2] = INF
+    z[2] = -INF
+    w[3] = -INF
+    z[4, 0] = w[4, 0] = INF
+    z[5, 0], w[5, 0] = -INF, math.nan
+    check(z, w)
+    rows = row_statistics(z, w, FULL)
+    assert rows.invalid.tolist() == [True] * 6 + [False]
+    assert math.isnan(rows.values["tv"][0]) and math.isfinite(rows.values["tv"][6])
+
+
+def test_identical_sides_are_exactly_zero() -> None:
+    z = peaked()
+    rows = row_statistics(z, z.clone(), FULL)
+    for name in ("logit_drift", "logit_span", *DIVERGENCES, "chi2", "log_ratio"):
+        assert rows.values[name].tolist() == [0.0] * 4, name
+
+
+def test_inputs_are_left_alone() -> None:
+    for dtype in (torch.float32, torch.float64):
+        z, w = flat().to(dtype), (flat() + 40.0).to(dtype)
+        before = z.clone(), w.clone()
+        row_statistics(z, w, FULL)
+        assert torch.equal(z, before[0]) and torch.equal(w, before[1])
+
+
+def test_raw_plan_is_exact_under_an_offset() -> None:
+    z = flat()
+    w = z + 1e-3 * noise(tuple(z.shape), 19) + 100.0
+    rows = row_statistics(z, w, RowPlan(frozenset({"logit_drift", "logit_span"})))
+    d = w.double() - z.double()
+    assert torch.equal(rows.values["logit_span"], d.amax(-1) - d.amin(-1))
+    assert torch.equal(rows.values["logit_drift"], d.abs().amax(-1))
+
+
+def test_one_and_two_threads_agree_bitwise() -> None:
+    z = peaked(64, 4096)
+    w = z + 0.02 * noise(tuple(z.shape), 20)
+    one = row_statistics(z, w, FULL)
+    torch.set_num_threads(2)
+    two = row_statistics(z, w, FULL)
+    torch.set_num_threads(1)
+    for name, column in one.values.items():
+        assert torch.equal(column, two.values[name]), name
+
+
+def test_oracle_agrees_with_scipy() -> None:
+    z = peaked().double()
+    w = z + 0.3 * noise(tuple(z.shape), 21).double()
+    want = oracle_rows(z, w, temperature=0.8)
+    log_p, log_q = log_softmax(z.numpy() / 0.8, -1), log_softmax(w.numpy() / 0.8, -1)
+    p, q = np.exp(log_p), np.exp(log_q)
+    for name, value in {
+        "tv": 0.5 * np.abs(p - q).sum(-1),
+        "kl_reference_candidate": rel_entr(p, q).sum(-1),
+        "kl_candidate_reference": rel_entr(q, p).sum(-1),
+        "chi2": ((p - q) ** 2 / q).sum(-1),
+        "bc": np.sqrt(p * q).sum(-1),
+        "log_ratio": np.abs(log_q - log_p).max(-1),
+        "ratio_min": np.exp(log_p - log_q).min(-1),
+        "ratio_max": np.exp(log_p - log_q).max(-1),
+        "entropy_reference": -(p * log_p).sum(-1),
+        "entropy_candidate": -(q * log_q).sum(-1),
+    }.items():
+        np.testing.assert_allclose(want[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
