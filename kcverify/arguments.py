@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from kcverify.bounds.calculator import GIVENS
 from kcverify.bounds.graph import Parameters
+from kcverify.bounds.special import Effort
 from kcverify.diagnostics import input_error
 from kcverify.exact import NumberError, parse_number
 
@@ -95,7 +96,7 @@ def assumptions(words: Iterable[str]) -> tuple[Parameters, Fraction]:
         else:
             size = max(abs(low), abs(high))
             box[name] = (_positive(name, size), size)
-    return Parameters(box), rho
+    return Parameters(box, effort=Effort(run=True)), rho
 
 
 def given(word: str) -> tuple[str, Fraction | tuple[Fraction, Fraction]]:

@@ -32,7 +32,7 @@ class Tour:
     limit: int | None
 
 
-TOURS = {"tinylm": Tour("demo", 32, 512), "smollm2": Tour("smollm2", 32, 16)}
+TOURS = {"tinylm": Tour("demo", 24, 680), "smollm2": Tour("smollm2", 32, 16)}
 
 
 @dataclass(frozen=True)

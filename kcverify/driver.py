@@ -128,7 +128,7 @@ def select(contracts: tuple[Contract, ...], name: str | None) -> Contract:
 def derive(contract: Contract, limits: Limits | None = None) -> Derived:
     """Fill the holes with the largest budgets that every guarantee allows, and check the filled contract."""
     report = Report()
-    budgets, failed = derive_budgets(contract)
+    budgets, failed = derive_budgets(contract, limits)
     report_holes(failed, report)
     if not any(c.limit.hole for c in contract.clauses):
         report.add("no_hole", contract.span, name=contract.name)

@@ -12,6 +12,7 @@ from flint import arb, ctx, fmpq
 MAX_PRECISION = 16384
 MAX_EXPONENT = 8192
 RATIONAL_BITS = 128
+_SUMMED = 20_000
 
 
 class KLSpan(sp.Function):  # type: ignore[misc]
@@ -27,6 +28,21 @@ class KLSpan(sp.Function):  # type: ignore[misc]
 
 class BinomialTV(sp.Function):  # type: ignore[misc]
     """Total variation between `Bin(H, a)` and `Bin(H, 1-a)` with `a = 1/(1 + exp(-lam))`: arguments `lam`, `H`."""
+
+    nargs = 2
+
+
+class OptimalTV(sp.Function):  # type: ignore[misc]
+    """Worst adaptive total variation over `H` steps of effective span `s`: arguments `s`, `H`.
+
+    It has no formula; `bounds.special` computes it by a recursion.
+    """
+
+    nargs = 2
+
+
+class ClosedTV(sp.Function):  # type: ignore[misc]
+    """The closed forms above `OptimalTV`: arguments `s`, `H`; computed by `bounds.special`."""
 
     nargs = 2
 
@@ -61,20 +77,51 @@ def kl_span(s: arb) -> arb:
 
 
 def binomial_tv(lam: arb, horizon: arb) -> arb:
-    """`BinomialTV` by the regularised incomplete beta function: the likelihood ratio is monotone in the count."""
+    """`BinomialTV` as `tanh(lam/2) sum_(j<m) C(2j, j) x^j`, `x = 1/(4 cosh(lam/2)^2)`, for `H = 2m-1` or `2m`.
+
+    The likelihood ratio is monotone in the count, so the distance is `2 P(Bin(H, a) >= m) - 1`; its derivative in the
+    number of trials telescopes to the sum, whose terms are positive: nothing cancels, however small `lam` is.
+    """
     n = int(horizon.unique_fmpz())
-    m = n // 2 + 1
     if lam > 64:  # increasing in lam, and within 2^-91 of 1 from here on
         return binomial_tv(arb(64), horizon).union(arb(1))
+    if n > _SUMMED:
+        return _binomial_tail(lam, n)
+    half = lam / 2
+    x = 1 / (2 * half.cosh() ** 2)
+    term = total = arb(1)
+    for j in range(1, (n + 1) // 2):
+        term = term * x * (2 * j - 1) / j
+        total = total + term
+    return half.tanh() * total
+
+
+def _binomial_tail(lam: arb, n: int) -> arb:
+    """The same by the regularised incomplete beta function, for long sums."""
+    m = n // 2 + 1
     a = 1 / (1 + (-lam).exp())
     upper = arb.beta_lower(a, arb(m), arb(n - m + 1), regularized=True)
     lower = arb.beta_lower(1 - a, arb(m), arb(n - m + 1), regularized=True)
     return upper - lower
 
 
+def integer_power(base: arb, n: int) -> arb:
+    """`base^n`; by squaring where the ball touches 0, on which the library's own power gives no number."""
+    if base > 0:
+        return base**n
+    if n < 0:
+        return 1 / integer_power(base, -n)
+    out = arb(1)
+    while n:
+        if n & 1:
+            out = out * base
+        base, n = base * base, n >> 1
+    return out
+
+
 def _power(base: arb, exponent: sp.Expr, env: Mapping[sp.Symbol, arb]) -> arb:
     if exponent.is_Integer:
-        return base ** int(exponent)
+        return integer_power(base, int(exponent))
     if exponent == sp.Rational(1, 2):
         return base.nonnegative_part().sqrt()
     e = evaluate(exponent, env)
@@ -255,15 +302,16 @@ def approximate_root(
         else:
             bottom = middle
     x, y = bottom, top
+    fx, fy = f(x, 192), f(y, 192)
     for bits in (128, 128, 128, 160, 192, 256, 320, 320):
         with precision(bits):
-            a, b = f(x, bits + 64), f(y, bits + 64)
-            if a == b:
+            if fx == fy:
                 break
-            new = (y - b * (y - x) / (b - a)).mid()
+            new = (y - fy * (y - x) / (fy - fx)).mid()
         if not (new > 0 and new.is_finite()):
             break
-        x, y = y, new
+        x, fx, y = y, fy, new
+        fy = f(y, bits + 64)
     return rational(y, up=False)
 
 

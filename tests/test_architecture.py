@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kcverify"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "_shipped" not in p.parts)
 ORDER = (
-    "source", "codes", "diagnostics", "exact", "resources", "render", "enclosure", "catalog", "syntax", "elaborate", "forms", "bounds",
+    "source", "codes", "diagnostics", "exact", "resources", "render", "enclosure", "catalog", "syntax", "forms", "elaborate", "bounds",
     "reference", "prove", "emit", "output", "runtime", "readers", "rl", "measure", "conformance", "delivery", "docgen", "driver",
     "arguments", "demo", "editor", "cli", "__main__",
 )  # fmt: skip

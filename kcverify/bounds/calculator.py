@@ -9,6 +9,7 @@ from fractions import Fraction
 from flint import arb
 
 from kcverify.bounds.graph import Fact, Node, Parameters, best_for, propagate
+from kcverify.bounds.optimal import attained as optimal_attained
 from kcverify.catalog.lemmas import BY_NAME as LEMMAS
 from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
@@ -158,7 +159,12 @@ def _of_span(sigma: Fraction, t: Fraction | None) -> tuple[dict[str, arb], Step]
         "chi2": (s / 2).sinh() ** 2,
         "bc": 1 / (s / 4).cosh(),
     }
-    return out, lambda h: binomial_tv(s / 2, arb(h))
+    return out, lambda h: _best_witness(sigma / t, h)
+
+
+def _best_witness(s: Fraction, h: int) -> arb:
+    """The better of two processes of span `s`: the recursion's own policy and the symmetric binomial."""
+    return binomial_tv(ball(s) / 2, arb(h)).max(ball(optimal_attained(s, h)))
 
 
 def _of_log_ratio(lam: Fraction, t: Fraction | None) -> tuple[dict[str, arb], Step]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -11,11 +12,13 @@ from itertools import product
 import sympy as sp
 
 from kcverify.bounds.shape import lemma_shape
+from kcverify.bounds.special import SPECIALS, TABLE, Effort
 from kcverify.catalog.lemmas import ROWS
 from kcverify.catalog.model import Lemma, Mode, Quantity
 from kcverify.catalog.quantities import BY_NAME, PARAMETERS, RHO
 from kcverify.enclosure import EnclosureError, value_down, value_up
 
+Corner = tuple[tuple[sp.Symbol, Fraction], ...]
 _TINY = Fraction(1, 2**256)
 
 
@@ -62,10 +65,15 @@ class Fact:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Worst corner of the assumptions: each parameter's box, and the side conditions that hold."""
+    """Worst corner of the assumptions: each parameter's box, and the side conditions that hold.
+
+    `effort` is what a recursion may cost; rows named in `without` are not used.
+    """
 
     box: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
     conditions: frozenset[str] = frozenset({"full_softmax"})
+    effort: Effort = TABLE
+    without: frozenset[str] = frozenset()
 
     def corner(self, lemma: Lemma) -> dict[sp.Symbol, Fraction] | None:
         """Values of the row's parameters where its bound is weakest; None if one is not given."""
@@ -116,12 +124,12 @@ def usable(lemma: Lemma, source: Mode, target: Mode, rho: Fraction) -> bool:
 
 
 @cache
-def _bound(
-    name: str, premises: tuple[Fraction, ...], corner: tuple[tuple[sp.Symbol, Fraction], ...], rho: Fraction
-) -> Fraction | None:
+def _bound(name: str, premises: tuple[Fraction, ...], corner: Corner, rho: Fraction, effort: Effort) -> Fraction | None:
     row = _ROW[name]
     conclusion = BY_NAME[row.conclusion]
     env = {**dict(corner), RHO: rho}
+    if row.special:
+        return SPECIALS[name].value(premises[0], env, effort)
     values = dict(zip((BY_NAME[p].symbol for p in row.premises), premises, strict=True))
     evaluate = value_up if conclusion.upper else value_down
     for attempt in (values, {k: v or _TINY for k, v in values.items()}):
@@ -152,19 +160,28 @@ def joint_exception(facts: Iterable[Fact]) -> Fraction:
     return sum(exceptions(facts).values(), Fraction(0))
 
 
+def corner_of(lemma: Lemma, parameters: Parameters) -> Corner | None:
+    """The row's worst parameters in a fixed order; None where it does not apply under these assumptions."""
+    if not set(lemma.requires) <= parameters.conditions:
+        return None
+    corner = parameters.corner(lemma)
+    return None if corner is None else tuple(sorted(corner.items(), key=lambda kv: str(kv[0])))
+
+
 def apply(lemma: Lemma, premises: tuple[Fact, ...], target: Mode, parameters: Parameters) -> Fact | None:
     """The conclusion of a row from facts about its premises, rounded to the safe side; None where it does not apply.
 
     A premise of 0 at which the formula is undefined is replaced by 2^-256, which is weaker by monotonicity.
     """
-    corner = parameters.corner(lemma)
-    if corner is None or not set(lemma.requires) <= parameters.conditions:
-        return None
+    corner = corner_of(lemma, parameters)
+    return None if corner is None else _conclude(lemma, premises, target, corner, parameters.effort)
+
+
+def _conclude(lemma: Lemma, premises: tuple[Fact, ...], target: Mode, corner: Corner, effort: Effort) -> Fact | None:
     rho = premises[0].node.rho if premises[0].node.mode is Mode.POINT else Fraction(0)
     if len(premises) > 1:
         rho = joint_exception(premises)
-    ordered = tuple(sorted(corner.items(), key=lambda kv: str(kv[0])))
-    value = _bound(lemma.name, tuple(p.value for p in premises), ordered, rho)
+    value = _bound(lemma.name, tuple(p.value for p in premises), corner, rho, effort if lemma.special else TABLE)
     if value is None:
         return None
     node = Node(lemma.conclusion, target, rho if target is Mode.POINT else Fraction(0))
@@ -191,19 +208,46 @@ def _combinations(best: Mapping[Node, Fact], row: Lemma, fact: Fact) -> Iterable
         return ((fact,),)
     mode = fact.node.mode
     known = [
-        (fact,) if name == fact.node.quantity else tuple(f for n, f in best.items() if n.quantity == name and n.mode is mode)
+        (fact,)
+        if name == fact.node.quantity
+        else tuple(f for n, f in best.items() if n.quantity == name and n.mode is mode)
         for name in row.premises
     ]
     return (facts for facts in product(*known) if len(exceptions(facts)) <= 2)
 
 
-def propagate(premises: Iterable[Fact], parameters: Parameters) -> dict[Node, Fact]:
-    """The strongest fact about every node that follows from the premises.
+@cache
+def leads_to(target: str) -> frozenset[str]:
+    """The quantities from which some chain of rows reaches `target`, itself among them."""
+    found = {target}
+    while more := {p for row in ROWS if row.conclusion in found for p in row.premises} - found:
+        found |= more
+    return frozenset(found)
+
+
+def strongest(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    """The strongest of the facts about each node, the first of equal ones."""
+    best: dict[Node, Fact] = {}
+    for fact in facts:
+        known = best.get(fact.node)
+        if known is None or stronger(fact.quantity, fact.value, known.value):
+            best[fact.node] = fact
+    return tuple(best.values())
+
+
+def propagate(
+    premises: Iterable[Fact],
+    parameters: Parameters,
+    toward: Iterable[str] | None = None,
+) -> dict[Node, Fact]:
+    """The strongest fact about every node (or about those that lead to `toward`) that follows from the premises.
 
     A worklist to the fixpoint: every row is monotone and the table's graph has no cycle, so it ends.
     """
+    useful = None if toward is None else frozenset().union(*(leads_to(name) for name in toward))
     best: dict[Node, Fact] = {}
-    work: list[Fact] = []
+    work: deque[Fact] = deque()
+    corners: dict[str, Corner | None] = {}
 
     def offer(fact: Fact) -> None:
         known = best.get(fact.node)
@@ -211,23 +255,37 @@ def propagate(premises: Iterable[Fact], parameters: Parameters) -> dict[Node, Fa
             best[fact.node] = fact
             work.append(fact)
 
-    for p in premises:
+    for p in strongest(premises):
         offer(p)
     while work:
-        fact = work.pop(0)
+        fact = work.popleft()
         if best[fact.node] is not fact:
             continue
-        for row, modes in steps().get(fact.node.quantity, ()):
-            for source, target in modes:
-                if source is not fact.node.mode or not usable(row, source, target, fact.node.rho):
-                    continue
-                if fact.lemma is not None and fact.lemma.name in row.not_after:
-                    continue
-                for facts in _combinations(best, row, fact):
-                    derived = apply(row, facts, target, parameters)
-                    if derived is not None and derived.node.rho < 1:
-                        offer(derived)
+        for row, _, target in _next(fact, useful):
+            if row.name in parameters.without:
+                continue
+            if row.name not in corners:
+                corners[row.name] = corner_of(row, parameters)
+            corner = corners[row.name]
+            if corner is None:
+                continue
+            for facts in _combinations(best, row, fact):
+                derived = _conclude(row, facts, target, corner, parameters.effort)
+                if derived is not None and derived.node.rho < 1:
+                    offer(derived)
     return best
+
+
+def _next(fact: Fact, useful: frozenset[str] | None) -> Iterator[tuple[Lemma, Mode, Mode]]:
+    """Rows that carry a fact further, each with the aggregations from which and to which."""
+    for row, modes in steps().get(fact.node.quantity, ()):
+        if useful is not None and row.conclusion not in useful:
+            continue
+        if fact.lemma is not None and fact.lemma.name in row.not_after:
+            continue
+        for source, target in modes:
+            if source is fact.node.mode and usable(row, source, target, fact.node.rho):
+                yield row, source, target
 
 
 def best_for(best: Mapping[Node, Fact], quantity: str, mode: Mode, rho: Fraction) -> Fact | None:

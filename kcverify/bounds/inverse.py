@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from kcverify.bounds.calculator import KEYS, premises
 from kcverify.bounds.graph import Fact, Parameters, best_for, propagate
+from kcverify.bounds.invert import along_chain, bracket
+from kcverify.bounds.special import TABLE
 from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.exact import decimal_up
@@ -35,23 +36,23 @@ def reaches(key: str, x: Fraction, target: str, limit: Fraction, parameters: Par
     return fact if fact is not None and fact.value <= limit else None
 
 
-def largest(holds: Callable[[Fraction], object], high: Fraction, bits: int = 96) -> Fraction | None:
-    """Largest value in `(0, high]` that holds, by bisection to `bits` relative bits; None where none down to 2^-200 does."""
-    if holds(high):
-        return high
-    bad, x = high, min(high, Fraction(1)) / 2
-    while not holds(x):
-        bad, x = x, x / 16
-        if x < Fraction(1, 2**200):
-            return None
-    good = x
-    while (bad - good) * 2**bits > bad:
-        middle = (good + bad) / 2
-        if holds(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
+def largest(
+    key: str, target: str, limit: Fraction, parameters: Parameters, rho: Fraction, high: Fraction
+) -> Fraction | None:
+    """Largest value of `key` that keeps the target: bracketed forwards, then inverted along the chain found there."""
+
+    quick = replace(parameters, effort=TABLE)
+
+    def reached(x: Fraction, given: Parameters = quick) -> Fact | None:
+        return reaches(key, x, target, limit, given, rho)
+
+    small = Fraction(1, 2**64)
+    if reached(small) is None:
+        return None
+    value = bracket(reached, small, high)
+    fact = reached(value, parameters)
+    exact = along_chain(fact, limit, parameters) if fact is not None else None
+    return exact if exact is not None and exact > value and reached(exact, parameters) is not None else value
 
 
 def budgets(target: str, limit: Fraction, parameters: Parameters, rho: Fraction) -> list[BudgetLine]:
@@ -59,17 +60,13 @@ def budgets(target: str, limit: Fraction, parameters: Parameters, rho: Fraction)
     out = []
     for key in LIMITED:
         quantity = BY_NAME["kl_candidate_reference" if key == "kl" else key]
-
-        def holds(x: Fraction, k: str = key) -> Fact | None:
-            return reaches(k, x, target, limit, parameters, rho)
-
-        value = largest(holds, quantity.high or Fraction(2**12))
+        value = largest(key, target, limit, parameters, rho, quantity.high or Fraction(2**12))
         if value is None:
             out.append(
                 BudgetLine(key, None, (), quantity.dimension.value, _reason(key, target, limit, parameters, rho))
             )
             continue
-        fact = holds(value)
+        fact = reaches(key, value, target, limit, parameters, rho)
         lemmas = tuple(f.lemma.name for f in fact.chain() if f.lemma is not None) if fact else ()
         out.append(BudgetLine(key, value, lemmas, quantity.dimension.value))
     return out

@@ -11,7 +11,7 @@ from flint import arb
 
 from kcverify.catalog.model import Lemma
 from kcverify.catalog.quantities import BY_NAME, PARAMETER_LOW, PARAMETERS, RHO
-from kcverify.enclosure import BinomialTV, KLSpan, ball, precision
+from kcverify.enclosure import BinomialTV, ClosedTV, KLSpan, OptimalTV, ball, precision
 
 _INF = arb("inf")
 Signs = Mapping[sp.Symbol, int | None]
@@ -196,7 +196,7 @@ def _dispatch(expr: sp.Expr, ranges: Mapping[sp.Symbol, tuple[arb, arb]], about:
         wanted = -1 if isinstance(expr, sp.Min) else 1
         curved = all(p.curve in (0, wanted) for p in parts)
         return Shape(low, high, _merge(parts), wanted if curved else None)
-    if expr.func is BinomialTV:
+    if expr.func in (BinomialTV, ClosedTV, OptimalTV):
         return Shape(arb(0), arb(1), dict.fromkeys(expr.free_symbols), None)
     return _function(expr, parts[0])
 

@@ -165,7 +165,8 @@ class Lemma:
     `rho` holds for premises with an exception; of the others, those that leave the pointwise mode need `rho = 0`.
     `monotone` declares (with the reason in `argument`) what the sign rules cannot see: symbol name -> +1 or -1.
     `requires` names side conditions: `full_softmax` (no truncation). `not_after` names rows whose conclusion need not be
-    fed into this one, since a row from their own premise is at least as tight.
+    fed into this one, since a row from their own premise is at least as tight. `special` marks a bound that a recursion computes
+    (`bounds.special`) in place of its formula.
     """
 
     name: str
@@ -184,3 +185,4 @@ class Lemma:
     requires: tuple[str, ...] = ()
     not_after: tuple[str, ...] = ()
     published: sp.Expr | None = None
+    special: bool = False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,23 +19,19 @@ Gguf = Annotated[
 ]
 
 
-def _progress(title: str) -> tuple[Any, Any]:
-    """A progress bar on standard error and its callback; nothing where standard error is no terminal."""
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """The callback of a progress bar on standard error; None where standard error is no terminal."""
     if not sys.stderr.isatty():
-        return None, None
+        yield None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task(title, total=None)
-    return bar, lambda done, total: bar.update(task, completed=done, total=total)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _path(value: str | None) -> Path | None:
@@ -88,14 +86,8 @@ def measure(
         limit,
         _path(gguf),
     )
-    bar, options.progress = _progress(candidate)
-    if bar is not None:
-        bar.start()
-    try:
+    with _progress(candidate) as options.progress:
         result = driver.measure(chosen, reference, candidate, data, options)
-    finally:
-        if bar is not None:
-            bar.stop()
     if report is not None:
         write(report, driver.report(result))
     if as_json:

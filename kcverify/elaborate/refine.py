@@ -124,8 +124,9 @@ def _clause(old: Clause, new: Clause, ranges: Assumptions) -> Iterable[_Respect]
         yield _Respect(f"it limits `{_reading(new)}` and not `{_reading(old)}`", 1)
         return
     yield from _hole(old, new)
-    yield from _side("at most", old.limit.upper, new.limit.upper, 1, ranges)
-    yield from _side("at least", old.limit.lower, new.limit.lower, -1, ranges)
+    if old.limit.hole == new.limit.hole:
+        yield from _side("at most", old.limit.upper, new.limit.upper, 1, ranges)
+        yield from _side("at least", old.limit.lower, new.limit.lower, -1, ranges)
     yield from _number("an exception of", old.exception, new.exception, 1, share=True)
     yield from _where(old, new)
     yield from _number("confidence", old.confidence, new.confidence, -1, share=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from kcverify.bounds.calculator import Line
 from kcverify.bounds.inverse import BudgetLine
-from kcverify.exact import decimal_down, decimal_up, monitor_float_down, monitor_float_up
+from kcverify.exact import decimal_down, decimal_near, decimal_up, monitor_float_down, monitor_float_up
 from kcverify.output.style import table
 
 
@@ -34,9 +34,9 @@ def text(lines: list[Line]) -> str:
         if line.bound is None:
             rows.append((line.key, "none", "", line.unit, line.reason))
             continue
-        up, down = (decimal_up, decimal_down) if line.upper else (decimal_down, decimal_up)
+        up = decimal_up if line.upper else decimal_down
         bound = ("<= " if line.upper else ">= ") + up(line.bound, 8)
-        attained = "" if line.attained is None else down(line.attained, 8)
+        attained = "" if line.attained is None else decimal_near(line.attained, 8)
         rows.append((line.key, bound, attained, line.unit, line.lemma or ""))
     return "\n".join(table(rows))
 

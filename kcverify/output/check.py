@@ -28,6 +28,7 @@ def _route_data(route: Route) -> dict[str, Any]:
         "clauses": list(route.fact.sources()), "bound": chain.shown(route.fact.value, route.atom.upper),
         "bound_exact": str(route.fact.value), "threshold": decimal_near(route.threshold, 12),
         "slack": decimal_down(route.slack, chain.DIGITS), "holds": route.holds, "counted": route.counted, "note": route.note,
+        "by_formulas": chain.shown(route.formula.value, route.atom.upper) if route.formula is not None else None,
         "chain": chain.links(route.fact),
     }  # fmt: skip
 
@@ -141,6 +142,9 @@ def _route(route: Route, v: Verdict) -> list[str]:
         )
     else:
         ending = f"    bound {chain.shown(route.fact.value, route.atom.upper)} is not {relation} {decimal_near(route.threshold, 12)}; tightest chain, from {names}"
+    if route.formula is not None:
+        lemma = next(f.lemma.name for f in route.formula.chain() if f.node.quantity == "tv_seq" and f.lemma is not None)
+        ending += f"\n    by formulas alone ({lemma}): {chain.shown(route.formula.value, route.atom.upper)}"
     return [*lines, ending]
 
 

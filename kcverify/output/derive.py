@@ -75,9 +75,11 @@ def _budget(b: Budget, color: bool) -> str:
     lines.append("    working, from the guarantee back to the clause:")
     for d in b.demands:
         lines += _working(d, b)
-    lines.append(
-        f"    one more unit in the last digit would break `{b.binding.claim.name}` by {decimal_up(b.breach, 3)}"
-    )
+    if b.breach > 0:
+        ending = f"would break `{b.binding.claim.name}` by {decimal_up(b.breach, 3)}"
+    else:
+        ending = "is within the resolution of the recursion (0.2%), and not proved"
+    lines.append(f"    one more unit in the last digit {ending}")
     return "\n".join(lines)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 
 from kcverify.bounds.graph import Fact, Node, Parameters, propagate
+from kcverify.bounds.invert import along_chain, bracket
+from kcverify.bounds.special import TABLE, Effort
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract, Limit, Threshold
 from kcverify.exact import decimal_down, decimal_up, monitor_float_down, monitor_float_up
 from kcverify.prove.corner import best_fact, piece_parameters, weakest_limit
-from kcverify.prove.linear import weakest_premise
 from kcverify.prove.obligations import Atom, Obligation, applies, atoms, obligations, pieces
 from kcverify.prove.remedy import percent
+from kcverify.prove.verdict import Limits
 
 DIGITS = 6
 
@@ -56,13 +58,21 @@ def hole_node(clause: Clause) -> tuple[Node, bool] | None:
 
 
 def demand(
-    obligation: Obligation, node: Node, parameters: Parameters, targets: tuple[tuple[Atom, Fraction], ...]
+    obligation: Obligation,
+    node: Node,
+    parameters: Parameters,
+    targets: tuple[tuple[Atom, Fraction], ...],
+    cache: Path | None = None,
 ) -> Demand:
     """The weakest value of `node` that by itself proves every atom of the obligation."""
     upper = BY_NAME[node.quantity].upper
+    quick, exact_parameters = (
+        replace(parameters, effort=TABLE),
+        replace(parameters, effort=Effort(run=True, cache=cache)),
+    )
 
-    def reached(x: Fraction) -> list[Fact] | None:
-        best = propagate([Fact(node, x, label="?")], parameters)
+    def reached(x: Fraction, given: Parameters = quick) -> list[Fact] | None:
+        best = propagate([Fact(node, x, label="?")], given)
         found = []
         for atom, limit in targets:
             fact = best_fact(best, atom)
@@ -75,54 +85,14 @@ def demand(
     ends = (ends[0], min(ends[1], BY_NAME[node.quantity].high or ends[1])) if upper else ends
     if reached(ends[0]) is None:
         return Demand(obligation.claim, None, blocked=_blocked(node, parameters, targets))
-    value = _bracket(reached, *ends)
-    facts = reached(value) or []
+    value = bracket(reached, *ends)
+    facts = reached(value, exact_parameters) or []
     for fact, (_, limit) in zip(facts, targets, strict=True):
-        exact = _along(fact, limit, parameters)
-        if exact is not None and reached(exact) is not None:
+        exact = along_chain(fact, limit, exact_parameters)
+        if exact is not None and reached(exact, exact_parameters) is not None:
             value = max(value, exact) if upper else min(value, exact)
-    chain = max((reached(value) or []), key=lambda f: len(f.chain()), default=None)
+    chain = max((reached(value, exact_parameters) or []), key=lambda f: len(f.chain()), default=None)
     return Demand(obligation.claim, value, chain.chain() if chain else ())
-
-
-def _bracket(reached: Callable[[Fraction], object], good: Fraction, bad: Fraction) -> Fraction:
-    if reached(bad) is not None:
-        return bad
-    for _ in range(90):
-        ratio = max(good, bad) / min(good, bad) if min(good, bad) > 0 else None
-        if abs(bad - good) <= max(good, bad) / 2**24:
-            break
-        middle = (good + bad) / 2 if ratio is None or ratio < 4 else _geometric(good, bad)
-        if reached(middle) is not None:
-            good = middle
-        else:
-            bad = middle
-    return good
-
-
-def _geometric(a: Fraction, b: Fraction) -> Fraction:
-    """A power of two between two positive numbers, near their geometric mean."""
-    exponent = (
-        (a.numerator.bit_length() - a.denominator.bit_length())
-        + (b.numerator.bit_length() - b.denominator.bit_length())
-    ) // 2
-    return min(max(Fraction(2) ** exponent, min(a, b)), max(a, b))
-
-
-def _along(fact: Fact, limit: Fraction, parameters: Parameters) -> Fraction | None:
-    """The limit carried backwards along a chain of single premises, each step inverted to the safe side."""
-    target: Fraction | None = limit
-    while fact.premises and target is not None:
-        if len(fact.premises) != 1 or fact.lemma is None:
-            return None
-        (premise,) = fact.premises
-        corner = parameters.corner(fact.lemma)
-        if corner is None:
-            return None
-        rho = premise.node.rho
-        target = weakest_premise(fact.lemma.name, target, tuple(sorted(corner.items(), key=lambda kv: str(kv[0]))), rho)
-        fact = premise
-    return target
 
 
 def _blocked(node: Node, parameters: Parameters, targets: tuple[tuple[Atom, Fraction], ...]) -> str:
@@ -151,18 +121,21 @@ def _blocked(node: Node, parameters: Parameters, targets: tuple[tuple[Atom, Frac
     return f"no chain leads from `{node.quantity}` to `{atom.node.quantity}`"
 
 
-def derive(contract: Contract) -> tuple[list[Budget], list[tuple[Clause, tuple[Demand, ...]]]]:
+def derive(
+    contract: Contract, limits: Limits | None = None
+) -> tuple[list[Budget], list[tuple[Clause, tuple[Demand, ...]]]]:
     """Budgets for all holes, and the holes that nothing can fill with what each guarantee said.
 
     Several holes share every guarantee's tolerance by the contract's `split`, equally where it has none.
     """
+    cache = limits.cache if limits is not None else None
     holes = [c for c in contract.clauses if c.limit.hole]
     shares = dict(contract.splits)
     filled: list[Budget] = []
     failed: list[tuple[Clause, tuple[Demand, ...]]] = []
     for clause in holes:
         share = shares.get(clause.name, Fraction(1, len(holes)) if not shares else Fraction(0))
-        demands = tuple(_demands(contract, clause, share))
+        demands = tuple(_demands(contract, clause, share, cache))
         values = [d for d in demands if d.value is not None]
         if not demands or len(values) < len(demands):
             failed.append((clause, demands))
@@ -171,7 +144,7 @@ def derive(contract: Contract) -> tuple[list[Budget], list[tuple[Clause, tuple[D
     return filled, failed
 
 
-def _demands(contract: Contract, clause: Clause, share: Fraction) -> list[Demand]:
+def _demands(contract: Contract, clause: Clause, share: Fraction, cache: Path | None) -> list[Demand]:
     target = hole_node(clause)
     if target is None:
         return []
@@ -184,7 +157,7 @@ def _demands(contract: Contract, clause: Clause, share: Fraction) -> list[Demand
         for piece in pieces(contract, o.scope):
             parameters = piece_parameters(contract, o, piece)
             targets = tuple((a, _scaled(a, weakest_limit(a, piece), share)) for a in o.atoms)
-            d = demand(o, node, parameters, targets)
+            d = demand(o, node, parameters, targets, cache)
             if worst is None or d.value is None or (worst.value is not None and _tighter(node, d.value, worst.value)):
                 worst = d
         if worst is not None:
@@ -242,7 +215,8 @@ def _breach(
         if o.claim is not binding.claim:
             continue
         for piece in pieces(contract, o.scope):
-            best = propagate([Fact(node, beyond, label="?")], piece_parameters(contract, o, piece))
+            boxes = replace(piece_parameters(contract, o, piece), effort=Effort(run=True))
+            best = propagate([Fact(node, beyond, label="?")], boxes)
             for a in o.atoms:
                 fact = best_fact(best, a)
                 if fact is not None:

@@ -54,7 +54,7 @@ def check(contract: Contract, limits: Limits | None = None) -> Checked:
     written = digest(contract)
     budgets: list[Budget] = []
     if any(c.limit.hole for c in contract.clauses):
-        budgets, failed = derive(contract)
+        budgets, failed = derive(contract, limits)
         report_holes(failed, report)
         contract = fill(contract, budgets)
     consistency(contract, report, limits)

@@ -2,106 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import z3
 
-from kcverify.bounds.graph import best_for, propagate
-from kcverify.catalog.model import Family
+from kcverify.bounds.graph import Fact, Node, Parameters, best_for, joint_exception, propagate
+from kcverify.catalog.model import Family, Mode
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.diagnostics import Related, Report
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.exact import decimal_down, decimal_up
 from kcverify.prove import linear
-from kcverify.prove.obligations import applies, atoms, certifiable, facts, in_graph, parameters, whole_piece
+from kcverify.prove.obligations import (
+    Piece,
+    applies,
+    atoms,
+    certifiable,
+    facts,
+    in_graph,
+    mode_of,
+    parameters,
+    whole_piece,
+)
 from kcverify.prove.verdict import Limits
 
 
 @dataclass
 class Model:
-    """All clauses of one slice as formulas over one set of variables; `solver` holds the background and the lemmas."""
+    """Clauses of one slice as formulas over one set of variables, each switched on by a literal of the solver."""
 
-    scope: str
     clauses: tuple[Clause, ...]
     encoding: linear.Encoding
     solver: z3.Solver
-    readings: dict[str, z3.ArithRef] = field(default_factory=dict)
     formulas: dict[str, z3.BoolRef] = field(default_factory=dict)
+
+
+@dataclass
+class Ground:
+    """What speaks about one slice: its clauses, and the strongest facts that follow from them one by one.
+
+    `facts` rest on clauses that samples can certify, `all_facts` on every clause. Models are built when first asked.
+    """
+
+    scope: str
+    clauses: tuple[Clause, ...]
+    piece: Piece
+    parameters: Parameters
+    facts: dict[Node, Fact]
+    all_facts: dict[Node, Fact]
+    limits: Limits
+    models: dict[str, Model] = field(default_factory=dict)
 
 
 def reading_key(clause: Clause) -> tuple[str, bool]:
     """Name of the number that a clause outside the bound graph compares, and whether it is one minus that number."""
     arguments = dict(clause.arguments)
-    name = clause.metric.name
+    name, evidence = clause.metric.name, f"{clause.unit}.{clause.window}"
     if name == "agreement" and arguments.get("top", Fraction(1)) == 1:
-        return "flip_rate()", True
+        return f"flip_rate().{evidence}", True
     if name == "flip_rate" and arguments.get("margin", Fraction(0)) == 0:
-        return "flip_rate()", False
+        return f"flip_rate().{evidence}", False
     text = ", ".join(f"{k}={v}" for k, v in sorted(arguments.items()))
-    return f"{name}({text}).{clause.statistic.value}.{clause.exception}", False
+    return f"{name}({text}).{clause.statistic.value}.{clause.exception}.{evidence}", False
 
 
-def _reading(model: Model, clause: Clause) -> z3.BoolRef:
+def _reading(encoding: linear.Encoding, clause: Clause) -> z3.BoolRef:
     key, flipped = reading_key(clause)
-    if key not in model.readings:
-        x = model.readings[key] = z3.Real(key)
-        low, high = clause.metric.range
-        if low is not None:
-            model.solver.add(x >= linear.z(low))
-        if high is not None:
-            model.solver.add(x <= linear.z(high))
-    x = model.readings[key]
+    x = z3.Real(key)
     value = 1 - x if flipped else x
-    t = model.encoding.temperature
     out = []
     for limit, upper in ((clause.limit.lower, False), (clause.limit.upper, True)):
         if limit is not None:
             slope = dict(limit.terms).get("temperature", Fraction(0))
-            bound = linear.z(limit.constant) + linear.z(slope) * t
+            bound = linear.z(limit.constant) + linear.z(slope) * encoding.temperature
             out.append(value <= bound if upper else value >= bound)
     return z3.And(out)
 
 
-def build(contract: Contract, scope: str, limits: Limits) -> Model:
-    """Formulas of every clause that speaks about a slice, holes left out."""
-    usable = tuple(c for c in contract.clauses if applies(c, scope) and not c.limit.hole)
-    graph = [c for c in usable if in_graph(c)]
-    piece = whole_piece(contract, scope)
-    encoding = linear.encode(piece, parameters(contract.assumptions), [a for c in graph for a in atoms(c)], ())
-    model = Model(scope, usable, encoding, linear.load(encoding, limits))
-    for c in usable:
-        found = z3.And([encoding.atom_formula(a) for a in atoms(c)]) if in_graph(c) else _reading(model, c)
-        model.formulas[c.name] = linear.bound_to_band(encoding, c, found)
-    return model
+def _range_of(clause: Clause) -> list[z3.BoolRef]:
+    """That the number which a clause compares lies in its metric's range."""
+    low, high = clause.metric.range
+    x = z3.Real(reading_key(clause)[0])
+    return [*([x >= linear.z(low)] if low is not None else []), *([x <= linear.z(high)] if high is not None else [])]
+
+
+def ground(contract: Contract, scope: str, limits: Limits) -> Ground:
+    """The clauses that speak about a slice, holes left out, and what follows from them."""
+    clauses = tuple(c for c in contract.clauses if applies(c, scope) and not c.limit.hole)
+    piece, boxes = whole_piece(contract, scope), parameters(contract.assumptions)
+    plain = [c for c in clauses if c.band is None]
+    every = propagate([f for c in plain for f in facts(c, piece)], boxes)
+    sure = [c for c in plain if certifiable(c, clauses)]
+    best = every if len(sure) == len(plain) else propagate([f for c in sure for f in facts(c, piece)], boxes)
+    return Ground(scope, clauses, piece, boxes, best, every, limits)
+
+
+def _model(ground: Ground, kind: str) -> Model:
+    """The model of the clauses in the bound graph (`graph`, those that a proof can need) or of the others (`readings`)."""
+    if kind not in ground.models:
+        inside = [c for c in ground.clauses if in_graph(c) is (kind == "graph")]
+        if kind == "graph":
+            inside = list(linear.essential(inside, ground.piece, ground.parameters))
+        given = [a for c in inside for a in atoms(c)] if kind == "graph" else []
+        encoding = linear.encode(ground.piece, ground.parameters, given, ())
+        model = Model(tuple(inside), encoding, linear.switchable(encoding, ground.limits))
+        for c in inside:
+            graph = kind == "graph"
+            found = z3.And([encoding.atom_formula(a) for a in atoms(c)]) if graph else _reading(encoding, c)
+            model.formulas[c.name] = linear.bound_to_band(encoding, c, found)
+            model.solver.add(z3.Implies(z3.Bool(c.name), model.formulas[c.name]), *([] if graph else _range_of(c)))
+        ground.models[kind] = model
+    return ground.models[kind]
 
 
 def _core(model: Model, given: Iterable[str], extra: z3.BoolRef | None) -> tuple[str, ...] | None:
-    """Names of a minimal unsatisfiable set of clauses, or None where they are satisfiable or the solver gave up."""
+    """Names of a minimal unsatisfiable set of clauses, or None where they are satisfiable or the solver gave up.
+
+    Lemmas that join two quantities count only where no more than one clause of the set has an exception.
+    """
+    names = [z3.Bool(name) for name in given]
     model.solver.push()
-    for name in given:
-        model.solver.assert_and_track(model.formulas[name], f"clause:{name}")
     if extra is not None:
         model.solver.add(extra)
-    result = model.solver.check()
-    found = [str(x) for x in model.solver.unsat_core()] if result == z3.unsat else None
+    found: tuple[str, ...] | None = None
+    for switches in ([linear.JOINED], []):
+        if model.solver.check(*names, *switches) != z3.unsat:
+            break
+        core = {str(x) for x in model.solver.unsat_core()}
+        clauses = tuple(sorted(core - {str(linear.JOINED)}))
+        if str(linear.JOINED) not in core or not linear.apart(model.clauses, clauses):
+            found = clauses
+            break
     model.solver.pop()
-    return None if found is None else tuple(sorted(n.removeprefix("clause:") for n in found if n.startswith("clause:")))
+    return found
 
 
-def contradictions(model: Model, report: Report) -> tuple[str, ...]:
+def _contradiction(ground: Ground) -> tuple[str, ...]:
+    """Names of clauses that exclude each other; empty where none are found."""
+    for fact in ground.all_facts.values():
+        q = fact.quantity
+        if fact.value < q.low if q.upper else q.high is not None and fact.value > q.high:
+            return fact.sources()
+    for clause in ground.clauses:
+        for a in atoms(clause) if clause.band is None else ():
+            if linear.natural(a) or a.slope:
+                continue
+            known = best_for(ground.all_facts, a.node.quantity, a.node.mode, 1 - a.node.rho)
+            if known is None or known.node.rho + a.node.rho >= 1:
+                continue
+            if known.value > a.constant if a.upper else known.value < a.constant:
+                return tuple(dict.fromkeys((*known.sources(), clause.name)))
+    readings = any(not in_graph(c) for c in ground.clauses)
+    for kind in (*(["readings"] if readings else []), *(["graph"] if _may_clash(ground) else [])):
+        model = _model(ground, kind)
+        core = _core(model, model.formulas, None)
+        if core:
+            return core
+    return ()
+
+
+def _may_clash(ground: Ground) -> bool:
+    """Whether limits that bind at some temperatures only can exclude others: there is a floor, or one falls below zero."""
+    graph = [c for c in ground.clauses if in_graph(c)]
+    if not any(linear.coupled(c) for c in graph):
+        return False
+    ends = (ground.piece.low, ground.piece.high)
+    return any(not linear.natural(a) or min(a.at(t) for t in ends) < 0 for c in graph for a in atoms(c))
+
+
+def contradictions(ground: Ground, report: Report, known: set[tuple[str, ...]]) -> tuple[str, ...]:
     """Report a minimal set of clauses that exclude each other and return their names; empty where there is none."""
-    core = _core(model, model.formulas, None)
-    if core is None:
-        return ()
-    by_name = {c.name: c for c in model.clauses}
+    core = tuple(sorted(_contradiction(ground)))
+    if not core or core in known:
+        return core
+    known.add(core)
+    by_name = {c.name: c for c in ground.clauses}
     first, *rest = sorted((by_name[n] for n in core), key=lambda c: c.span.start)
-    where = f" on `{model.scope}`" if model.scope else ""
+    where = f" on `{ground.scope}`" if ground.scope else ""
     report.add(
-        "contradictory", first.span, related=[Related(c.span, f"`{c.name}`") for c in rest],
-        clauses=", ".join(f"`{c.name}`" for c in (first, *rest)), reason=f"no values of their metrics{where} satisfy the limits together",
-    )  # fmt: skip
+        "contradictory",
+        first.span,
+        related=[Related(c.span, f"`{c.name}`") for c in rest],
+        clauses=", ".join(f"`{c.name}`" for c in (first, *rest)),
+        reason=f"no values of their metrics{where} satisfy the limits together",
+    )
     return core
 
 
@@ -110,45 +196,104 @@ def _one_sided(clause: Clause) -> bool:
     return all(a.upper is BY_NAME[a.node.quantity].upper for a in atoms(clause))
 
 
-def dead_clauses(model: Model, report: Report, broken: tuple[str, ...]) -> None:
-    """Report every clause of the slice that others imply; of two equal clauses the later one.
+def dead_clauses(
+    contract: Contract, grounds: Mapping[str, Ground], broken: Mapping[str, tuple[str, ...]], report: Report
+) -> None:
+    """Report every clause that others imply on each of its slices; of two equal clauses the later one.
 
-    Clauses of a contradiction (`broken`) imply everything, so they are left out.
+    Clauses of a contradiction (`broken`, by slice) imply everything, so they are left out.
     """
-    alive = [
-        c
-        for c in model.clauses
-        if (model.scope in c.slices or (not c.slices and not model.scope)) and c.name not in broken
-    ]
-    usable = {c.name for c in model.clauses if certifiable(c, model.clauses) and c.name not in broken}
-    for clause in reversed(alive):
-        if is_vacuous(clause) or not _one_sided(clause):
+    removed: set[str] = set()
+    for clause in reversed(contract.clauses):
+        homes = clause.slices or ("",)
+        skip = clause.limit.hole or is_vacuous(clause) or not _one_sided(clause)
+        if skip or any(clause.name in broken.get(s, ()) for s in homes):
             continue
-        others = [n for n in model.formulas if n != clause.name and n in usable]
-        core = _core(model, others, z3.Not(model.formulas[clause.name]))
-        if not core:
+        cores = [implied(grounds[s], clause, removed | set(broken.get(s, ()))) if s in grounds else () for s in homes]
+        if not all(cores):
             continue
-        usable.discard(clause.name)
-        by_name = {c.name: c for c in model.clauses}
+        removed.add(clause.name)
+        by_name = {c.name: c for c in contract.clauses}
+        names = tuple(dict.fromkeys(n for core in cores for n in core))
         report.add(
-            "dead", clause.span, related=[Related(by_name[n].span, f"`{n}` implies it") for n in core],
-            name=clause.name, reason=_implied(model, clause, [by_name[n] for n in core]),
-        )  # fmt: skip
+            "dead",
+            clause.span,
+            related=[Related(by_name[n].span, f"`{n}` implies it") for n in names],
+            name=clause.name,
+            reason=_implied(grounds[homes[0]], clause, [by_name[n] for n in names]),
+        )
 
 
-def _implied(model: Model, clause: Clause, core: list[Clause]) -> str:
+def implied(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...]:
+    """Names of clauses of the slice, none of them in `without`, that imply the clause; empty where none do."""
+    if in_graph(clause):
+        core = _implied_forward(ground, clause, without)
+        if core or not any(linear.coupled(c) for c in ground.clauses if in_graph(c)):
+            return core
+    model = _model(ground, "graph" if in_graph(clause) else "readings")
+    if clause.name not in model.formulas or len([a for a in atoms(clause) if a.node.rho]) > 1:
+        return ()
+    others = [
+        c.name
+        for c in model.clauses
+        if c is not clause and c.name not in without and certifiable(c, ground.clauses) and _same_evidence(c, clause)
+    ]
+    return _core(model, others, z3.Not(model.formulas[clause.name])) or ()
+
+
+def _same_evidence(other: Clause, clause: Clause) -> bool:
+    """Whether the other clause says something about each window of this one: single values do, shares and means may not."""
+    pointwise = mode_of(other) is Mode.POINT and other.exception == 0 and in_graph(other)
+    return pointwise or (other.window, other.unit) == (clause.window, clause.unit)
+
+
+def _implied_forward(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...]:
+    """Sources of facts that imply every atom of the clause over the whole range of temperatures."""
+    by_name = {c.name: c for c in ground.clauses}
+
+    def usable(fact: Fact | None) -> bool:
+        roots = [by_name[n] for n in (fact.sources() if fact is not None else ())]
+        return all(c is not clause and c.name not in without and _same_evidence(c, clause) for c in roots)
+
+    found = _facts_for(ground.facts, clause, ground.piece)
+    if found is not None and not all(usable(f) for f in found):
+        others = [c for c in ground.clauses if c.band is None and c is not clause and c.name not in without]
+        sure = [c for c in others if certifiable(c, ground.clauses) and _same_evidence(c, clause)]
+        premises = [f for c in sure for f in facts(c, ground.piece)]
+        best = propagate(premises, ground.parameters, {a.node.quantity for a in atoms(clause)})
+        found = _facts_for(best, clause, ground.piece)
+    if found is None or (joint_exception(found) > clause.exception and len(found) > 1):
+        return ()
+    return tuple(dict.fromkeys(n for f in found for n in f.sources()))
+
+
+def _facts_for(best: Mapping[Node, Fact], clause: Clause, piece: Piece) -> list[Fact] | None:
+    """For each atom of the clause a fact that implies it at every temperature of the piece; None where one lacks."""
+    out = []
+    for a in atoms(clause):
+        fact = best_for(best, a.node.quantity, a.node.mode, a.node.rho)
+        ends = (a.at(piece.low), a.at(piece.high))
+        if fact is None or (fact.value > min(ends) if a.upper else fact.value < max(ends)):
+            return None
+        out.append(fact)
+    return out
+
+
+def _implied(ground: Ground, clause: Clause, core: list[Clause]) -> str:
     names = " and ".join(f"`{c.name}`" for c in core)
     found = atoms(clause)
-    if len(found) != 1 or clause.band is not None:
-        return f"{names} already imply it" if len(core) > 1 else f"{names} already implies it"
+    verb = "imply" if len(core) > 1 else "implies"
+    if len(found) != 1 or clause.band is not None or len(clause.slices) > 1:
+        return f"{names} already {verb} it"
     (atom,) = found
-    best = propagate([f for c in core for f in facts(c, model.encoding.piece)], model.encoding.parameters)
+    best = propagate([f for c in core for f in facts(c, ground.piece)], ground.parameters, {atom.node.quantity})
     fact = best_for(best, atom.node.quantity, atom.node.mode, atom.node.rho)
     if fact is None:
-        return f"{names} already implies it"
+        return f"{names} already {verb} it"
+    keeps = "keeps" if len(core) == 1 else "keep"
     if atom.upper:
-        return f"{names} keeps {clause.metric.name} at most {decimal_up(fact.value, 3)}"
-    return f"{names} keeps {clause.metric.name} at least {decimal_down(fact.value, 3)}"
+        return f"{names} {keeps} {clause.metric.name} at most {decimal_up(fact.value, 3)}"
+    return f"{names} {keeps} {clause.metric.name} at least {decimal_down(fact.value, 3)}"
 
 
 def is_vacuous(clause: Clause) -> bool:
@@ -172,11 +317,11 @@ def consistency(contract: Contract, report: Report, limits: Limits) -> None:
                 "vacuous", clause.value_span, name=clause.name, metric=clause.metric.name, reason=f"its range is {ends}"
             )
     used = {s for c in contract.clauses for s in c.slices}
-    for scope in ("", *sorted(used)):
-        if sum(applies(c, scope) and not c.limit.hole for c in contract.clauses) < 2:
-            continue
-        model = build(contract, scope, limits)
-        dead_clauses(model, report, contradictions(model, report))
+    grounds = {scope: ground(contract, scope, limits) for scope in ("", *sorted(used))}
+    grounds = {scope: g for scope, g in grounds.items() if len(g.clauses) > 1}
+    known: set[tuple[str, ...]] = set()
+    broken = {scope: contradictions(g, report, known) for scope, g in grounds.items()}
+    dead_clauses(contract, grounds, broken, report)
 
 
 def not_enforced(contract: Contract) -> list[str]:

@@ -32,8 +32,10 @@ def best_fact(best: dict[Node, Fact], atom: Atom) -> Fact | None:
 
 def piece_parameters(contract: Contract, obligation: Obligation, piece: Piece) -> Parameters:
     """The obligation's boxes with the temperature narrowed to the piece."""
-    clip = obligation.parameters.box.get("clip")
-    return parameters(contract.assumptions, piece, clip[0] if clip else None)
+    given = obligation.parameters
+    clip = given.box.get("clip")
+    boxes = parameters(contract.assumptions, piece, clip[0] if clip else None)
+    return replace(boxes, effort=given.effort, without=given.without)
 
 
 def counted(contract: Contract, piece: Piece) -> tuple[Clause, ...]:
@@ -44,10 +46,11 @@ def counted(contract: Contract, piece: Piece) -> tuple[Clause, ...]:
 def joint_facts(contract: Contract, obligation: Obligation, piece: Piece) -> dict[Node, Fact]:
     """What follows on a piece from all clauses that count."""
     clauses, boxes = counted(contract, piece), piece_parameters(contract, obligation, piece)
-    best = propagate([f for c in clauses for f in facts(c, piece)], boxes)
+    targets = {a.node.quantity for a in obligation.atoms}
+    best = propagate([f for c in clauses for f in facts(c, piece)], boxes, targets)
     for clause in clauses:
         if clause.exception and len(atoms(clause)) > 1:
-            for node, fact in propagate(facts(clause, piece), boxes).items():
+            for node, fact in propagate(facts(clause, piece), boxes, targets).items():
                 if node not in best or stronger(fact.quantity, fact.value, best[node].value):
                     best[node] = fact
     return best
@@ -103,10 +106,11 @@ def clause_routes(contract: Contract, obligation: Obligation) -> list[Route]:
     out = []
     parts = pieces(contract, obligation.scope)
     whole = replace(parts[0], high=parts[-1].high)
+    boxes, targets = piece_parameters(contract, obligation, whole), {a.node.quantity for a in obligation.atoms}
     for clause in dict.fromkeys(c for p in parts for c in p.clauses):
         if clause.band is not None:
             continue
-        best = propagate(facts(clause, whole), piece_parameters(contract, obligation, whole))
+        best = propagate(facts(clause, whole), boxes, targets)
         ok = certifiable(clause, whole.clauses)
         for atom in obligation.atoms:
             fact = best_fact(best, atom)

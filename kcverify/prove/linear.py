@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -10,16 +10,14 @@ from itertools import product
 
 import z3
 
-from kcverify.bounds.graph import Fact, Node, Parameters, apply, lifts, usable
+from kcverify.bounds.graph import Fact, Node, Parameters, apply, corner_of, lifts, propagate, usable
+from kcverify.bounds.invert import weakest_premise
 from kcverify.catalog.lemmas import ROWS
-from kcverify.catalog.model import Dimension, Lemma, Mode
-from kcverify.catalog.quantities import BY_NAME, RHO
+from kcverify.catalog.model import Lemma, Mode
+from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause
-from kcverify.enclosure import EnclosureError, approximate_root, value_down, value_up
-from kcverify.prove.obligations import Atom, Piece, atoms
+from kcverify.prove.obligations import Atom, Piece, atoms, facts
 from kcverify.prove.verdict import Limits
-
-_CEILING = {Dimension.NAT: Fraction(2**12), Dimension.LOGIT: Fraction(2**14)}
 
 
 @dataclass(frozen=True)
@@ -31,66 +29,6 @@ class Link:
     target: Node
     premise: Fraction | None
     conclusion: Fraction
-
-
-@cache
-def weakest_premise(
-    name: str, target: Fraction, corner: tuple[tuple[object, Fraction], ...], rho: Fraction
-) -> Fraction | None:
-    """Weakest premise that proves the conclusion `target`; None where none does, the largest considered where all do."""
-    row = next(r for r in ROWS if r.name == name)
-    premise, conclusion = BY_NAME[row.premises[0]], BY_NAME[row.conclusion]
-    env = {**dict(corner), RHO: rho}
-
-    def holds(x: Fraction) -> bool:
-        try:
-            at = {**env, premise.symbol: x}
-            if conclusion.upper:
-                return value_up(row.bound, at) <= target
-            return value_down(row.bound, at) >= target
-        except (EnclosureError, ZeroDivisionError):
-            return False
-
-    if row.inverse is not None and premise.upper:
-        try:
-            x = value_down(row.inverse, {**env, conclusion.symbol: target})
-        except (EnclosureError, ZeroDivisionError, ValueError):
-            x = Fraction(-1)
-        if x > 0 and holds(x):
-            return x
-    top = premise.high or _CEILING.get(premise.dimension, Fraction(2**40))
-    guess = approximate_root(row.bound, premise.symbol, target, env, top)
-    if guess is not None:
-        for shave in (Fraction(1, 2**100), Fraction(1, 2**60)):
-            x = guess * (1 - shave) if premise.upper else min(Fraction(1), guess * (1 + shave))
-            if holds(x):
-                return x
-    return _search(holds, premise.upper, top)
-
-
-def _search(holds: Callable[[Fraction], bool], upper: bool, top: Fraction) -> Fraction | None:
-    """Bisection for the weakest value that `holds`: the largest for an upper-bounded premise, else the smallest."""
-    if not upper:
-        if not holds(Fraction(1)):
-            return None
-        good, bad = Fraction(1), Fraction(0)
-    else:
-        if holds(top):
-            return top
-        good, bad = Fraction(0), top
-        x = Fraction(1) if top > 1 else top / 2
-        while not holds(x):
-            bad, x = x, x / 16
-            if x < Fraction(1, 2**200):
-                return None
-        good = x
-    for _ in range(100):
-        middle = (good + bad) / 2
-        if holds(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
 
 
 def z(x: Fraction) -> z3.ArithRef:
@@ -105,6 +43,7 @@ class Encoding:
     piece: Piece
     parameters: Parameters
     rhos: tuple[Fraction, ...]
+    reached: frozenset[tuple[str, Mode]] | None = None
     links: list[Link] = field(default_factory=list)
     constants: dict[Node, set[Fraction]] = field(default_factory=dict)
     joints: list[tuple[tuple[Fact, ...], Fact]] = field(default_factory=list)
@@ -137,36 +76,43 @@ class Encoding:
         return tuple(r for r in self.rhos if usable(row, source, node.mode, r))
 
     def _instantiate(self, row: Lemma, source: Node, node: Node, constant: Fraction) -> None:
-        corner = self.parameters.corner(row)
-        if corner is None or len(row.premises) != 1 or not set(row.requires) <= self.parameters.conditions:
+        corner = corner_of(row, self.parameters)
+        if corner is None or len(row.premises) != 1:
+            return
+        if self.reached is not None and (source.quantity, source.mode) not in self.reached:
             return
         if row.name == "effective_span":
             self.links.append(Link(row, source, node, None, constant))
             self.want(Node("logit_span", source.mode, source.rho), constant * self.piece.low)
             return
-        x = weakest_premise(row.name, constant, tuple(sorted(corner.items(), key=lambda kv: str(kv[0]))), source.rho)
+        x = weakest_premise(row.name, constant, corner, source.rho)
         if x is None:
             return
         self.links.append(Link(row, source, node, x, constant))
         self.want(source, x)
 
     def join(self, limits: Iterable[Atom]) -> None:
-        """Rows of several premises, instantiated forward at the constants of the clauses' own limits."""
-        known: dict[Node, set[Fraction]] = {}
-        for a in limits:
-            if a.upper and not a.slope:
-                known.setdefault(a.node, set()).add(a.constant)
+        """Rows of several premises, instantiated forward at the constants of the clauses' own limits.
+
+        At an exception only the limits of one clause are joined, with those of others that have none.
+        """
+        plain = [a for a in limits if natural(a) and not a.slope and a.node.mode is Mode.POINT]
         for row in ROWS:
             if len(row.premises) < 2 or self.parameters.corner(row) is None:
                 continue
             for rho in self.rhos:
-                nodes = [Node(name, Mode.POINT, rho) for name in row.premises]
-                for values in product(*(sorted(known.get(n, ())) for n in nodes)):
-                    facts = tuple(Fact(n, v) for n, v in zip(nodes, values, strict=True))
-                    derived = apply(row, facts, Mode.POINT, self.parameters)
-                    if derived is not None:
-                        self.joints.append((facts, derived))
-                        self.want(derived.node, derived.value)
+                sides = [[a for a in plain if a.node.quantity == q and a.node.rho in (0, rho)] for q in row.premises]
+                for chosen in product(*sides):
+                    owners = {a.clause for a in chosen if a.node.rho}
+                    if len(owners) == (0 if rho == 0 else 1):
+                        self._joint(row, rho, tuple(a.constant for a in chosen))
+
+    def _joint(self, row: Lemma, rho: Fraction, values: tuple[Fraction, ...]) -> None:
+        given = tuple(Fact(Node(q, Mode.POINT, rho), v) for q, v in zip(row.premises, values, strict=True))
+        derived = apply(row, given, Mode.POINT, self.parameters)
+        if derived is not None:
+            self.joints.append((given, derived))
+            self.want(derived.node, derived.value)
 
     def link_formula(self, link: Link) -> z3.BoolRef:
         """`premise within its constant => conclusion within its constant`."""
@@ -176,9 +122,9 @@ class Encoding:
         reached = target <= z(link.conclusion) if BY_NAME[link.target.quantity].upper else target >= z(link.conclusion)
         return z3.Implies(within, reached)
 
-    def joint_formula(self, facts: tuple[Fact, ...], derived: Fact) -> z3.BoolRef:
+    def joint_formula(self, given: tuple[Fact, ...], derived: Fact) -> z3.BoolRef:
         """All premises within their constants give the conclusion."""
-        within = [self.var(f.node) <= z(f.value) for f in facts]
+        within = [self.var(f.node) <= z(f.value) for f in given]
         return z3.Implies(z3.And(within), self.var(derived.node) <= z(derived.value))
 
     def background(self) -> list[z3.BoolRef]:
@@ -198,7 +144,12 @@ class Encoding:
         return out
 
     def atom_formula(self, atom: Atom) -> z3.BoolRef:
-        """The inequality of an atom."""
+        """The inequality of an atom.
+
+        A limit on the other side says nothing where half of the contexts or more may be excepted from it.
+        """
+        if not natural(atom) and atom.node.mode is Mode.POINT and 2 * atom.node.rho >= 1:
+            return z3.BoolVal(True)
         limit = z(atom.constant) + z(atom.slope) * self.temperature
         return self.var(atom.node) <= limit if atom.upper else self.var(atom.node) >= limit
 
@@ -208,17 +159,78 @@ def _incoming(quantity: str) -> tuple[tuple[Lemma, Mode, Mode], ...]:
     return tuple((r, a, b) for r in ROWS if r.conclusion == quantity for a, b in lifts(r.name))
 
 
+@cache
+def forward_of(start: frozenset[tuple[str, Mode]]) -> frozenset[tuple[str, Mode]]:
+    """Every quantity, in every aggregation, that some chain of rows reaches from `start`."""
+    found = set(start)
+    while (
+        more := {
+            (row.conclusion, target)
+            for row in ROWS
+            for source, target in lifts(row.name)
+            if all((name, source) in found for name in row.premises)
+        }
+        - found
+    ):
+        found |= more
+    return frozenset(found)
+
+
 def encode(piece: Piece, parameters: Parameters, clauses: Iterable[Atom], claims: Iterable[Atom]) -> Encoding:
-    """Lemma instances for every constant that a clause or a claim compares with, closed under the lemmas."""
+    """Lemma instances for every constant that a clause or a claim compares with, closed under the lemmas.
+
+    Only instances whose premise some clause bounds, directly or by a chain of lemmas.
+    """
     clauses, claims = tuple(clauses), tuple(claims)
     rhos = tuple(sorted({a.node.rho for a in (*clauses, *claims)} | {Fraction(0)}))
-    out = Encoding(piece, parameters, rhos)
+    given = frozenset((a.node.quantity, a.node.mode) for a in clauses)
+    out = Encoding(piece, parameters, rhos, forward_of(given))
     out.join(clauses)
     for a in (*clauses, *claims):
         for t in {piece.low, piece.high}:
-            out.want(a.node, a.at(t) if a.upper is BY_NAME[a.node.quantity].upper else _inside(a.at(t)))
+            out.want(a.node, a.at(t) if natural(a) else _inside(a.at(t)))
         out.var(a.node)
     return out
+
+
+def coupled(clause: Clause) -> bool:
+    """Whether the clause binds on a band only, or its limit moves with the temperature."""
+    terms = [t for limit in (clause.limit.lower, clause.limit.upper) if limit is not None for t in limit.terms]
+    return clause.band is not None or bool(terms)
+
+
+def essential(clauses: Iterable[Clause], piece: Piece, parameters: Parameters) -> tuple[Clause, ...]:
+    """The clauses that a proof can need: coupled ones, floors, and those that some strongest fact rests on.
+
+    The others are implied by these over the whole piece, one by one, so leaving them out loses nothing.
+    """
+    clauses = tuple(clauses)
+    plain = [c for c in clauses if c.band is None]
+    best = propagate([f for c in plain for f in facts(c, piece)], parameters)
+    roots = {name for fact in best.values() for name in fact.sources()}
+    pairs = [c for c in plain if c.exception > 0 and len(atoms(c)) > 1]
+    roots |= {c.name for c in pairs if not any(_inside_of(o, c) for o in pairs if o is not c)}
+
+    def kept(c: Clause) -> bool:
+        return c.name in roots or coupled(c) or any(not natural(a) for a in atoms(c))
+
+    return tuple(c for c in clauses if kept(c))
+
+
+def _inside_of(other: Clause, clause: Clause) -> bool:
+    """Whether the other two-sided clause is at least as narrow on both sides and allows no more exceptions."""
+    mine, its = atoms(clause), atoms(other)
+    same = other.metric is clause.metric and other.exception <= clause.exception and not coupled(other)
+    narrow = all(
+        b.constant <= a.constant if a.upper else b.constant >= a.constant for a, b in zip(mine, its, strict=False)
+    )
+    equal = [a.constant for a in mine] == [b.constant for b in its] and other.exception == clause.exception
+    return same and len(mine) == len(its) and narrow and (not equal or other.span.start < clause.span.start)
+
+
+def natural(atom: Atom) -> bool:
+    """Whether the limit is on the side that bounds the quantity."""
+    return atom.upper is BY_NAME[atom.node.quantity].upper
 
 
 def _inside(x: Fraction) -> Fraction:
@@ -238,9 +250,23 @@ def load(encoding: Encoding, limits: Limits) -> z3.Solver:
     solver = _solver(limits)
     for i, link in enumerate(encoding.links):
         solver.assert_and_track(encoding.link_formula(link), f"lemma:{link.lemma.name}#{i}")
-    for i, (facts, derived) in enumerate(encoding.joints):
+    for i, (given, derived) in enumerate(encoding.joints):
         name = derived.lemma.name if derived.lemma is not None else ""
-        solver.assert_and_track(encoding.joint_formula(facts, derived), f"lemma:{name}#j{i}")
+        solver.assert_and_track(encoding.joint_formula(given, derived), f"lemma:{name}#j{i}")
+    solver.add(encoding.background())
+    return solver
+
+
+JOINED = z3.Bool("several exceptions at once")
+
+
+def switchable(encoding: Encoding, limits: Limits) -> z3.Solver:
+    """A solver with the background and the lemma links; lemmas of several premises with an exception need `JOINED`."""
+    solver = _solver(limits)
+    solver.add([encoding.link_formula(link) for link in encoding.links])
+    for given, derived in encoding.joints:
+        formula = encoding.joint_formula(given, derived)
+        solver.add(z3.Implies(JOINED, formula) if derived.node.rho else formula)
     solver.add(encoding.background())
     return solver
 
@@ -275,14 +301,32 @@ class Answer:
     reason: str = ""
 
 
+def apart(clauses: Iterable[Clause], names: Iterable[str]) -> bool:
+    """Whether more than one of the named clauses has an exception, so that they may fail on different contexts."""
+    core = set(names)
+    return sum(c.exception > 0 for c in clauses if c.name in core) > 1
+
+
 def entails(encoding: Encoding, clauses: Iterable[Clause], claims: Iterable[Atom], limits: Limits) -> Answer:
-    """Whether the clauses with the lemmas imply all claims. Only `unsat` is a proof; anything else proves nothing."""
+    """Whether the clauses with the lemmas imply all claims. Only `unsat` is a proof; anything else proves nothing.
+
+    A supremum stands for a pointwise quantity, so a floor on single values is never claimed; and what needs two
+    quantities at once is no proof where it takes the exceptions of several clauses.
+    """
+    clauses, claims = tuple(clauses), tuple(claims)
+    if any(not natural(a) and a.node.mode is Mode.POINT for a in claims):
+        return Answer(False, reason="no lemma bounds single values from that side")
     solver = load(encoding, limits)
     for clause in clauses:
         found = [encoding.atom_formula(a) for a in atoms(clause)]
         solver.assert_and_track(bound_to_band(encoding, clause, z3.And(found)), f"clause:{clause.name}")
     solver.add(z3.Not(z3.And([encoding.atom_formula(a) for a in claims])))
     result = solver.check()
-    if result == z3.unsat:
-        return Answer(True, core_names(solver))
-    return Answer(False, reason="" if result == z3.sat else f"the solver gave up: {solver.reason_unknown()}")
+    if result != z3.unsat:
+        return Answer(False, reason="" if result == z3.sat else f"the solver gave up: {solver.reason_unknown()}")
+    core = core_names(solver)
+    together = len(claims) > 1 and claims[0].node.rho > 0
+    joined = any("#j" in str(x) for x in solver.unsat_core())
+    if (together or joined) and apart(clauses, core):
+        return Answer(False, reason="the exceptions of several clauses add up")
+    return Answer(True, core)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+from kcverify.bounds.special import SPECIALS, Effort
 from kcverify.catalog.lemmas import ROWS
 from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
@@ -50,7 +51,7 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
             else _unprovable(claim)
         )
         return Verdict(claim, scope, Status.UNKNOWN, "none", (), (), reason)
-    best = corner.best_routes(contract, obligation)
+    best = _refined(contract, obligation, limits)
     routes = tuple(corner.clause_routes(contract, obligation))
     assumed = _assumed(contract)
     found = tuple(r for r in best if r is not None)
@@ -70,6 +71,25 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
         )
     reason, help_ = _why(contract, obligation, best, routes, limits)
     return Verdict(claim, scope, Status.UNKNOWN, "none", found, routes, reason, gap, help_, assumed=assumed)
+
+
+def _refined(contract: Contract, obligation: Obligation, limits: Limits) -> list[Route | None]:
+    """The best routes; where one rests on a recursion, by a run of it, beside the best that needs none."""
+    best = corner.best_routes(contract, obligation)
+    if not any(r is not None and _recursive(r) for r in best):
+        return best
+    given = obligation.parameters
+    run = replace(obligation, parameters=replace(given, effort=Effort(run=True, cache=limits.cache)))
+    plain = replace(obligation, parameters=replace(given, without=frozenset(SPECIALS)))
+    formulas = [r.fact if r is not None else None for r in corner.best_routes(contract, plain)]
+    return [
+        None if r is None else replace(r, formula=f if _recursive(r) else None)
+        for r, f in zip(corner.best_routes(contract, run), formulas, strict=True)
+    ]
+
+
+def _recursive(route: Route) -> bool:
+    return any(f.lemma is not None and f.lemma.special for f in route.fact.chain())
 
 
 def _core(routes: tuple[Route, ...]) -> tuple[str, ...]:
@@ -107,12 +127,12 @@ def _linear(contract: Contract, obligation: Obligation, limits: Limits) -> tuple
     Worth asking only where temperature couples clauses: else the corner step has already found the best chain.
     """
     usable = [c for c in contract.clauses if in_graph(c) and applies(c, obligation.scope)]
-    if not any(a.slope for c in usable for a in atoms(c)) and not any(c.band for c in usable):
+    if not any(linear.coupled(c) for c in usable):
         return ()
     whole = whole_piece(contract, obligation.scope)
-    counted = [c for c in usable if certifiable(c, usable)]
-    given = [a for c in counted for a in atoms(c)]
-    encoding = linear.encode(whole, corner.piece_parameters(contract, obligation, whole), given, obligation.atoms)
+    boxes = corner.piece_parameters(contract, obligation, whole)
+    counted = linear.essential([c for c in usable if certifiable(c, usable)], whole, boxes)
+    encoding = linear.encode(whole, boxes, [a for c in counted for a in atoms(c)], obligation.atoms)
     return linear.entails(encoding, counted, obligation.atoms, limits).core
 
 
@@ -167,8 +187,9 @@ def _wider_exception(contract: Contract, obligation: Obligation) -> tuple[str, t
     if not atoms_ or BY_NAME[atoms_[0].node.quantity].sequence:
         return None
     allowed = atoms_[0].node.rho
-    rates = {a.node.rho for c in contract.clauses for a in atoms(c)}
-    for rho in sorted({r for r in (*rates, sum(rates), 2 * max(rates, default=Fraction(0))) if allowed < r < 1}):
+    rates = {Fraction(0), *(a.node.rho for c in contract.clauses for a in atoms(c))}
+    sums = (sum(rates, Fraction(0)), 2 * max(rates))
+    for rho in sorted({r for r in (*rates, *sums) if allowed < r < 1}):
         wide = replace(obligation, atoms=tuple(replace(a, node=replace(a.node, rho=rho)) for a in atoms_))
         found = [r for r in corner.best_routes(contract, wide) if r is not None]
         if len(found) < len(atoms_) or not all(r.holds for r in found):

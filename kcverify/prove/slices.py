@@ -19,7 +19,6 @@ from kcverify.elaborate.contract import (
     Conjunction,
     Contract,
     Disjunction,
-    FieldCompare,
     FieldWithin,
     HasTag,
     Interval,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from pathlib import Path
 
 from kcverify.bounds.graph import Fact
 from kcverify.elaborate.contract import Clause
@@ -21,22 +22,27 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Effort of one run: solver time (ms), witness candidates, bisection steps of a remedy."""
+    """Effort of one run: solver time (ms), witness candidates, bisection steps of a remedy; `cache` keeps recursions."""
 
     solver_ms: int = 2000
     candidates: int = 64
     remedy_steps: int = 24
+    cache: Path | None = None
 
 
 @dataclass(frozen=True)
 class Route:
-    """The best chain from one clause to one atom. `counted` False where no sample can certify the clause."""
+    """The best chain from one clause to one atom. `counted` False where no sample can certify the clause.
+
+    `formula` is the tightest chain without a recursion, where the best one has a recursion in it.
+    """
 
     atom: Atom
     fact: Fact
     threshold: Fraction
     counted: bool = True
     note: str = ""
+    formula: Fact | None = None
 
     @property
     def slack(self) -> Fraction:

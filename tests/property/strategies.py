@@ -20,10 +20,15 @@ PIECES = [
 ]  # fmt: skip
 
 
+def mutated() -> st.SearchStrategy[str]:
+    """A shipped contract with bytes or pieces deleted, inserted, replaced, repeated or moved."""
+    return mutated_bytes(EXAMPLES)
+
+
 @st.composite
-def mutated(draw: st.DrawFn) -> str:
-    """An example with bytes or pieces deleted, inserted, replaced, repeated or moved."""
-    data = bytearray(draw(st.sampled_from(EXAMPLES)).encode())
+def mutated_bytes(draw: st.DrawFn, texts: list[str]) -> str:
+    """One of the texts with bytes or pieces deleted, inserted, replaced, repeated or moved."""
+    data = bytearray(draw(st.sampled_from(texts)).encode())
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, len(data)))
         size = draw(st.sampled_from([1, 1, 1, 2, 5, 40]))

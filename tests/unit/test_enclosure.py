@@ -91,3 +91,16 @@ def test_binomial_total_variation():
     even, odd = (value_up(BinomialTV(lam, sp.Integer(n)), {lam: F(1, 10)}) for n in (64, 63))
     assert abs(even - odd) < F(1, 10**20)
     assert F(999, 1000) < value_down(BinomialTV(lam, sp.Integer(3)), {lam: F(5000)}) <= 1
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 8, 63, 64, 501])
+def test_binomial_sum_equals_the_tail_formula(horizon):
+    from flint import arb
+
+    from kcverify.enclosure import _binomial_tail, binomial_tv
+
+    with precision(300):
+        for lam in (F(1, 100), F(1, 2), F(5)):
+            a, b = binomial_tv(ball(lam), arb(horizon)), _binomial_tail(ball(lam), horizon)
+            assert a.overlaps(b)
+            assert abs(a - b) < arb(2) ** -200

@@ -6,7 +6,7 @@ import sympy as sp
 
 from kcverify.catalog.model import Attained, Lemma, Mode
 from kcverify.catalog.quantities import BY_NAME, HORIZON, QUANTITIES, RHO
-from kcverify.enclosure import BinomialTV
+from kcverify.enclosure import BinomialTV, ClosedTV, OptimalTV
 
 H = HORIZON
 s, lam, t, b, x = (BY_NAME[n].symbol for n in ("effective_span", "log_ratio", "tv", "bc", "chi2"))
@@ -81,6 +81,36 @@ ROWS: tuple[Lemma, ...] = (
         parameters=("horizon",),
         modes=P2S,
         requires=SOFTMAX,
+    ),
+    Lemma(
+        "seq_tv_optimal",
+        ("effective_span",),
+        "tv_seq",
+        sp.Min(1, H * RHO + OptimalTV(s, H)),
+        "TV_H <= worst adaptive case at span s + H rho",
+        "the worst adaptive pair of policies solves a recursion in the likelihood ratio; on a grid the chord of a convex "
+        "function lies above it, so the recursion bounds from above; a larger span or horizon allows every process of a "
+        "smaller one" + _HIT,
+        "bounds.optimal_grid; the two-point splits are exact by convexity" + _EXC,
+        parameters=("horizon",),
+        modes=P2S,
+        requires=SOFTMAX,
+        monotone=dict.fromkeys(("s", "H", "rho"), 1),
+        special=True,
+    ),
+    Lemma(
+        "seq_tv_closed",
+        ("effective_span",),
+        "tv_seq",
+        sp.Min(1, H * RHO + ClosedTV(s, H)),
+        "TV_H <= coth(s/2) - sech(s/4)^(H-1)/sinh(s/2) + H rho",
+        "the recursion's first step in closed form, exact for 2 and 3 steps; k steps together are one step of span ks" + _HIT,
+        "bounds.optimal_forms" + _EXC,
+        parameters=("horizon",),
+        modes=P2S,
+        requires=SOFTMAX,
+        monotone=dict.fromkeys(("s", "H", "rho"), 1),
+        special=True,
     ),
     Lemma(
         "seq_bc_product",

@@ -1,0 +1,1 @@
+"""What editors ask for: diagnostics, hover, completion, definitions, formatting, quick fixes, a TextMate grammar."""

@@ -1,0 +1,65 @@
+"""The five steps in order: corner, linear, lemmas, paving, unknown with the gap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from kcverify.enclosure import precision, rational
+from kcverify.prove.guard import guarded
+from kcverify.prove.question.corner import corner, ranges_of
+from kcverify.prove.question.intervals import UndefinedError, enclosure
+from kcverify.prove.question.lemmas import lemmas
+from kcverify.prove.question.linear import linear, with_threshold
+from kcverify.prove.question.model import Answer, Effort, Question
+from kcverify.prove.question.paving import paving
+from kcverify.prove.verdict import Status
+
+
+def decide(question: Question, effort: Effort | None = None) -> Answer:
+    """The answer to a question: `PROVED`, `REFUTED` with an exact witness, or `UNKNOWN` with the gap."""
+    effort = effort or Effort()
+    for step in (corner, linear, lemmas):
+        found = step(question, effort)
+        if found is not None:
+            return found
+    found = paving(question, effort)
+    return found if found.status is not Status.UNKNOWN else replace(found, gap=nearest(question, effort))
+
+
+def decide_within(question: Question, seconds: float, effort: Effort | None = None) -> Answer:
+    """The same in a child process with a hard stop: a crash or a time-out is `UNKNOWN` with its reason."""
+    outcome = guarded(decide, question, effort or Effort(), seconds=seconds)
+    if isinstance(outcome.value, Answer):
+        return outcome.value
+    return Answer(Status.UNKNOWN, "none", outcome.failure)
+
+
+def proved(question: Question, effort: Effort) -> bool:
+    """Whether one of the first three steps proves it."""
+    for step in (corner, linear, lemmas):
+        found = step(question, effort)
+        if found is not None and found.status is Status.PROVED:
+            return True
+    return False
+
+
+def nearest(question: Question, effort: Effort) -> Fraction | None:
+    """For a goal `f - c`: a threshold above `c` at which it is proved, the smallest found by bisection; None without one."""
+    constant, _ = question.goal.as_coeff_Add(rational=True)
+    threshold = -Fraction(int(constant.p), int(constant.q))
+    try:
+        with precision(effort.ball_bits):
+            worst = rational(enclosure(question.goal, ranges_of(question.box)).high, up=True)
+    except (UndefinedError, ArithmeticError):
+        return None
+    low, high = Fraction(0), worst
+    if worst <= 0 or not proved(with_threshold(question, worst), effort):
+        return None
+    for _ in range(effort.gap_steps):
+        middle = (low + high) / 2
+        if proved(with_threshold(question, middle), effort):
+            high = middle
+        else:
+            low = middle
+    return threshold + high
