@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
 from kcverify.bounds.calculator import GIVENS
 from kcverify.bounds.graph import Parameters
 from kcverify.bounds.special import Effort
+from kcverify.bounds.trust_region import REFERENCE, Region
 from kcverify.diagnostics import input_error
 from kcverify.exact import NumberError, parse_number
 
@@ -122,3 +124,46 @@ def given(word: str) -> tuple[str, Fraction | tuple[Fraction, Fraction]]:
             hint=f"{name}=0.05",
         )
     return name, high
+
+
+_REGION = {"tv": "tv", "kl": "kl", "kl_sum": "kl_sum", "tv_sum": "tv_sum", "span": "span"}
+
+
+def comparison(word: str | None, words: Iterable[str]) -> tuple[Fraction, Region]:
+    """Effective span and trust region of `--compare published`: the reference parameters where none are given.
+
+    Raises InputError: `option_invalid`.
+    """
+    values = pairs("--assume", words)
+    temperature = span("--assume temperature", values.pop("temperature", "1"))[0]
+    name, size = given(word) if word is not None else ("logit_span", Fraction(1, 10))
+    if name not in ("logit_span", "logit_drift") or isinstance(size, tuple):
+        raise input_error(
+            "option_invalid", option="--given", reason="a comparison starts from logits", hint="--given logit_span=0.1"
+        )
+    effective = (2 * size if name == "logit_drift" else size) / _positive("temperature", temperature)
+    if not values:
+        return effective, replace(REFERENCE, span=effective if word is not None else None)
+    found: dict[str, Fraction] = {}
+    length, reward = 1, Fraction(1)
+    for key, text in values.items():
+        low, high = span(f"--assume {key}", text)
+        if key == "horizon":
+            if high.denominator != 1 or not 1 <= high <= 10**6:
+                raise input_error(
+                    "option_invalid",
+                    option="--assume horizon",
+                    reason="it must be a whole number from 1 to 1000000",
+                    hint="tokens",
+                )
+            length = int(high)
+        elif key == "reward":
+            reward = high - low if ".." in text else 2 * abs(high)
+        elif key in _REGION and high >= 0:
+            found[_REGION[key]] = high
+        else:
+            known = ", ".join(("temperature", "horizon", "reward", *_REGION))
+            raise input_error(
+                "option_invalid", option=f"--assume {key}", reason="not usable in a comparison", hint=f"known: {known}"
+            )
+    return effective, Region(length, reward_range=reward, **found)

@@ -10,7 +10,7 @@ import sympy as sp
 from flint import arb
 
 from kcverify.catalog.model import Lemma
-from kcverify.catalog.quantities import BY_NAME, PARAMETER_LOW, PARAMETERS, RHO
+from kcverify.catalog.quantities import BY_NAME, PARAMETER_HIGH, PARAMETER_LOW, PARAMETERS, RHO
 from kcverify.enclosure import BinomialTV, ClosedTV, KLSpan, OptimalTV, ball, precision
 
 _INF = arb("inf")
@@ -209,7 +209,8 @@ def lemma_shape(lemma: Lemma) -> Shape:
             q = BY_NAME[name]
             ranges[q.symbol] = (ball(q.low), ball(q.high) if q.high is not None else _INF)
         for name in lemma.parameters:
-            ranges[PARAMETERS[name]] = (ball(PARAMETER_LOW[name]), _INF)
+            high = PARAMETER_HIGH.get(name)
+            ranges[PARAMETERS[name]] = (ball(PARAMETER_LOW[name]), _INF if high is None else ball(high))
         found = shape(lemma.bound, ranges, BY_NAME[lemma.premises[0]].symbol)
     declared = {symbol: lemma.monotone[str(symbol)] for symbol in found.signs if str(symbol) in lemma.monotone}
     return Shape(found.low, found.high, {**found.signs, **declared}, found.curve)

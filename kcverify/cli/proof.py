@@ -93,6 +93,9 @@ def bounds(
     assume: Annotated[
         list[str] | None, typer.Option(help="assumptions, any number of them", metavar="NAME=VALUE...")
     ] = None,
+    compare: Annotated[
+        str | None, typer.Option(help="print what is in print beside our form", metavar="published")
+    ] = None,
     format: Format = "text",
 ) -> int:
     """The calculator: everything that follows from a drift, or the budgets that a tolerance leaves."""
@@ -103,6 +106,8 @@ def bounds(
     from kcverify.output import bounds as output
 
     as_json = wants_json(format)
+    if compare is not None:
+        return _compare(compare, given, [*(assume or []), *context.args], as_json)
     parameters, rho = arguments.assumptions([*(assume or []), *context.args])
     if (given is None) == (inverse is None):
         raise input_error(
@@ -133,6 +138,23 @@ def bounds(
     else:
         say(output.inverse_text(found))
     return 0 if any(line.budget is not None for line in found) else 1
+
+
+def _compare(word: str, given: str | None, words: list[str], as_json: bool) -> int:
+    from kcverify import arguments
+    from kcverify.diagnostics import input_error
+    from kcverify.output import compare as output
+
+    if word != "published":
+        raise input_error(
+            "option_invalid", option="--compare", reason=f"`{word}` is not published", hint="--compare published"
+        )
+    span, region = arguments.comparison(given, words)
+    if as_json:
+        emit(output.data(span, region))
+    else:
+        say(output.text(span, region))
+    return 0
 
 
 @app.command(epilog="Example: kcverify compile contracts/rl_rollout.kc -o monitor.py")

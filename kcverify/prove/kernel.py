@@ -105,7 +105,7 @@ def exp(x: Any) -> Real:
     while b > 1:
         a, b = (a * y.lo >> BITS) // n, -((-b * y.hi >> BITS) // n)
         n, low, high = n + 1, low + a, high + b
-    return Real(low, high + 1) ** 2**k
+    return Real(low, high + 1) ** (1 << k)
 
 
 def ln(x: Any) -> Real:
@@ -146,6 +146,7 @@ def odds(x: Real, n: int) -> Real:
 RULES: dict[str, tuple[str, Any]] = {
     "double": ("pm:logit_drift>logit_span", lambda p, v, u: 2 * u),
     "over_temperature": ("pm:logit_span>effective_span", lambda p, v, u: u),
+    "drift_over_temperature": ("pm:logit_drift>effective_span", lambda p, v, u: 2 * u),
     "same": ("pm:effective_span>log_ratio s:tv_seq>pass_rate_drift", lambda p, v, u: u),
     "exp": ("p:effective_span>ratio_above p:log_ratio>ratio_above p:effective_span>ratio_gap p:log_ratio>ratio_gap",
             lambda p, v, u: exp(u) <= 1 + v),
@@ -220,6 +221,12 @@ def given(x: Any, key: int, gives: str, on: str, ends: list[Q], last: bool) -> R
     return row
 
 
+def weakest(by: str, used: list[Row], ends: list[Q]) -> list[Q]:
+    """The premises of a step where they say least, over the temperature for the one rule that divides by it."""
+    scale = ends if by.endswith("over_temperature") else [Q(1), Q(1)]
+    return [max(side(r, t) / y for t, y in zip(ends, scale, strict=True)) * sign(r[0]) for r in used]
+
+
 def conclude(x: Any, rows: list[Row], p: Any, ends: list[Q]) -> Row:
     """The row that one step of a proof adds to those before it."""
     by, gives, used = x["by"], x["gives"], [rows[i] for i in x["of"]]
@@ -230,15 +237,18 @@ def conclude(x: Any, rows: list[Row], p: Any, ends: list[Q]) -> Row:
         need(min(w) >= 0 and sum(w) == 1 and {r[0] for r in used} == {gives}, "no convex combination")
         pairs = list(zip(w, used, strict=True))
         return gives, mode, fails, sum((a * r[3] for a, r in pairs), Q(0)), sum((a * r[4] for a, r in pairs), Q(0))
+    need(by in p.rules, f"no rule `{by}` here")
     kinds, formula = p.rules[by]
     shapes = [k.replace("~", w).replace("*", gives).split(":") for k in kinds.split() for w in WAYS]
     shape = ",".join(r[0] for r in used) + ">" + gives
     need(any(mode[0] in modes and shape == s for modes, s in shapes), f"`{by}` does not give {shape}")
     to = "sequence" if gives in RESPONSE else "mean" if by in ("mean", "mix") else mode
-    need(not fails or to == mode or by in ("mix", "union", "affinity", "binomial"), f"`{by}` admits no exception")
+    need(
+        not fails or to == mode or by in ("mix", "union", "affinity", "binomial", "optimal"),
+        f"`{by}` admits no exception",
+    )
     p.rho, v = sum(fails.values(), Q(0)), Q(x["value"])
-    scale = ends if by == "over_temperature" else [Q(1), Q(1)]
-    u = [max(side(r, t) / y for t, y in zip(ends, scale, strict=True)) * sign(r[0]) for r in used]
+    u = weakest(by, used, ends)
     need(min(u) >= 0, "a premise below zero")
     got = formula(p, v, *u)
     if isinstance(got, bool):
@@ -335,19 +345,25 @@ def seal(doc: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def setting(facts: dict[str, Any], more: Any = None) -> Any:
+    """The assumptions as numbers, beside the rules that a proof may use."""
+    temperature = [Q(x) for x in facts.get("temperature", ("0", "0"))]
+    texts = {k: v for k, v in facts.items() if k not in ("temperature", "sampler")}
+    numbers = {k: int(v) if k == "horizon" else Q(v) for k, v in texts.items()}
+    need(facts["sampler"] == "full_softmax", "no rule is about another sampler")
+    need(min(0, *temperature, *numbers.values()) == 0, "an assumption below zero")
+    return SimpleNamespace(temperature=temperature, rules=RULES | (more or {}), **numbers)
+
+
 def verify(claim: Any, doc: Any, more: Any) -> str:
     """The statement of one claim after a check of its evidence."""
     facts = doc["assume"] | claim.get("within", {})
-    temperature = [Q(x) for x in facts.get("temperature", ("0", "0"))]
-    given = {k: v for k, v in facts.items() if k not in ("temperature", "sampler")}
-    numbers = {k: int(v) if k == "horizon" else Q(v) for k, v in given.items()}
-    need(facts["sampler"] == "full_softmax", "no rule is about another sampler")
-    need(min(0, *temperature, *numbers.values()) == 0, "an assumption below zero")
-    p = SimpleNamespace(temperature=temperature, rules=RULES | (more or {}), **numbers)
-    {"PROVED": prove, "REFUTED": refute}[claim["verdict"]](claim, doc["clauses"], p)
+    {"PROVED": prove, "REFUTED": refute}[claim["verdict"]](claim, doc["clauses"], setting(facts, more))
     used = {x["of"][0] for piece in claim.get("proof", ()) for x in piece["steps"] if x["by"] == "clause"}
     rests = [c for k, c in enumerate(doc["clauses"]) if k in used or claim["verdict"] == "REFUTED"]
-    under = [*(f"{k} {v}" for k, v in facts.items()), *(f"{c['name']}: {words(c)}" for c in rests)]
+    free = [f"any {name}" for name in claim.get("free", ())]
+    assumed = [f"{k} {v if isinstance(v, str) else ' to '.join(v)}" for k, v in facts.items()]
+    under = [*assumed, *(f"{c['name']}: {words(c)}" for c in rests), *free]
     return f"{claim['verdict']} {claim['name']}: {words(claim)} [{'; '.join(under)}]"
 
 
@@ -369,14 +385,15 @@ def main(paths: list[str]) -> int:
     code = 0
     for path in paths:
         try:
-            doc = json.loads(Path(path).read_bytes())
-            need(isinstance(doc, dict) and "format" in doc, "no certificate")
+            found = json.loads(Path(path).read_bytes())
+            docs = found if isinstance(found, list) else [found]
+            need(docs and all(isinstance(d, dict) and "format" in d for d in docs), "no certificate")
         except (OSError, RecursionError, ValueError) as error:
             print(f"{path}: unreadable: {error}")
             code = 2
             continue
         try:
-            print(f"{path}: accepted: " + "\n  ".join(check(doc)))
+            print("\n  ".join([f"{path}: accepted", *(line for doc in docs for line in check(doc))]))
         except BROKEN as error:
             print(f"{path}: rejected: {error if type(error) is ValueError else f'malformed: {error!r}'}")
             code = max(code, 1)

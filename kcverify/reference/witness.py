@@ -160,6 +160,66 @@ def _likelihood(premises: Values, parameters: Values) -> Attainment:
     return Attainment({"tv_seq": t}, out)
 
 
+def _kept(premises: Values, parameters: Values) -> Attainment:
+    """All tokens are kept, so the trimmed span is the span."""
+    x = premises.get("logit_span", premises.get("trimmed_span", Fraction(0)))
+    out = {"logit_span": ball(x), "trimmed_span": ball(x)}
+    return Attainment(out, {**out, "trimmed_effective_span": ball(x / parameters.get("temperature", Fraction(1)))})
+
+
+def _confident(premises: Values, parameters: Values) -> Attainment:
+    """A lifted set of one of the extreme masses that a confident token leaves."""
+    s, c = ball(premises["effective_span"]), ball(parameters["confidence"])
+    best = 1 / (1 + (s / 2).exp())
+    found = [_pair(*lifted(theta, s)) for theta in (best.min(1 - c), c)]
+    first, second = (f.conclusions["tv"] for f in found)
+    out = found[0] if first >= second else found[1]
+    return Attainment({"effective_span": s}, out.conclusions)
+
+
+def _disjoint_part(premises: Values, parameters: Values) -> Attainment:
+    t = ball(premises["tv"])
+    return _pair([t, arb(0), 1 - t], [arb(0), t, 1 - t])
+
+
+def _spread(premises: Values, parameters: Values) -> Attainment:
+    """A certain token against one that gives `t` evenly to all others."""
+    t, n = premises["tv"], parameters["vocabulary"]
+    t = min(t, 1 - 1 / n)
+    share = ball(t / (n - 1))
+    entropy = -ball(1 - t) * ball(1 - t).log() - (ball(n - 1) * share * share.log() if t else arb(0))
+    return Attainment({"tv": ball(t)}, {"entropy_drift": entropy})
+
+
+def _even_ratio(premises: Values, parameters: Values) -> Attainment:
+    """Two equally likely responses of ratio `1 + eta` and `1 - eta`, the advantage signed by them."""
+    eta = ball(premises["ratio_gap_seq"])
+    return Attainment(
+        {"ratio_gap_seq": eta}, {"pg_bias": ball(parameters["advantage"] * parameters["score_norm"]) * eta}
+    )
+
+
+def _cap_one(premises: Values, parameters: Values) -> Attainment:
+    t = ball(premises["tv_seq"])
+    return Attainment({"tv_seq": t}, {"tis_bias": ball(parameters["advantage"] * parameters["score_norm"]) * t})
+
+
+def _one_token(premises: Values, parameters: Values) -> Attainment:
+    """A token of kernel ratio `1 + eta` (room above) and one of `1 - eta` (room below)."""
+    eta, eps = ball(premises["ratio_gap"]), ball(parameters["clip"])
+    above = ((1 + eps) / (1 + eta) - 1).max(arb(0))
+    below = (1 - (1 - eps) / (1 - eta)).max(arb(0)) if eta < 1 else arb(0)
+    return Attainment({"ratio_gap": eta}, {"clip_room_above": above, "clip_room_below": below})
+
+
+def _same(premise: str, conclusion: str, f: Callable[[arb], arb]) -> Callable[[Values, Values], Attainment]:
+    def make(premises: Values, parameters: Values) -> Attainment:
+        x = ball(premises[premise])
+        return Attainment({premise: x}, {conclusion: f(x)})
+
+    return make
+
+
 def _forward_theta(s: arb) -> arb:
     return ((s.exp() - 1) / s - 1) / (s.exp() - 1)
 
@@ -175,6 +235,15 @@ WITNESSES: dict[str, Callable[[Values, Values], Attainment]] = {
     "span_kl_forward": _span_at(_forward_theta),
     "span_kl_reverse": _span_at(_reverse_theta),
     "span_chi2": _span_at(lambda s: arb(1) / 2),
+    "kept_span": _kept,
+    "confident_token": _confident,
+    "disjoint_part": _disjoint_part,
+    "spread_from_certainty": _spread,
+    "shifted_text": _same("log_ratio", "perplexity_factor", lambda x: x.exp()),
+    "flip_at_margin": _same("thin_margin", "disagreement", lambda x: x),
+    "even_ratio": _even_ratio,
+    "cap_one": _cap_one,
+    "gap_on_one_token": _one_token,
     "ratio_above_point": lambda p, _: _ratio_point(ball(p["log_ratio"]).exp()),
     "ratio_below_point": lambda p, _: _ratio_point((-ball(p["log_ratio"])).exp()),
     "ratio_extremes": _gap,

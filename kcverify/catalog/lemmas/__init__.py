@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kcverify.catalog.lemmas import outcome, sequence, token
+from kcverify.catalog.lemmas import gradient, outcome, refined, sequence, token
 from kcverify.catalog.model import Lemma
 
-ROWS: tuple[Lemma, ...] = (*token.ROWS, *sequence.ROWS, *outcome.ROWS)
+ROWS: tuple[Lemma, ...] = (*token.ROWS, *refined.ROWS, *sequence.ROWS, *outcome.ROWS, *gradient.ROWS)
 BY_NAME: dict[str, Lemma] = {row.name: row for row in ROWS}
 
 __all__ = ["BY_NAME", "ROWS"]

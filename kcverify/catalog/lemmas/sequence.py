@@ -51,8 +51,11 @@ def pointwise_mean(name: str) -> Lemma:
     )
 
 
+_RATES = ("thin_margin", "disagreement", "tail_mass")  # shares of tokens already: they have no pointwise form
 MIXES = tuple(
-    mix(q.name) if q.high is not None else pointwise_mean(q.name) for q in QUANTITIES if q.upper and not q.sequence
+    mix(q.name) if q.high is not None else pointwise_mean(q.name)
+    for q in QUANTITIES
+    if q.upper and not q.sequence and q.name not in _RATES
 )
 
 ROWS: tuple[Lemma, ...] = (
@@ -104,7 +107,8 @@ ROWS: tuple[Lemma, ...] = (
         "tv_seq",
         sp.Min(1, H * RHO + ClosedTV(s, H)),
         "TV_H <= coth(s/2) - sech(s/4)^(H-1)/sinh(s/2) + H rho",
-        "the recursion's first step in closed form, exact for 2 and 3 steps; k steps together are one step of span ks" + _HIT,
+        "the recursion's first step in closed form, exact for 2 and 3 steps; k steps together are one step of span ks"
+        + _HIT,
         "bounds.optimal_forms" + _EXC,
         parameters=("horizon",),
         modes=P2S,

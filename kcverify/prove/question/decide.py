@@ -11,7 +11,7 @@ from kcverify.prove.question.corner import corner, ranges_of
 from kcverify.prove.question.intervals import UndefinedError, enclosure
 from kcverify.prove.question.lemmas import lemmas
 from kcverify.prove.question.linear import linear, with_threshold
-from kcverify.prove.question.model import Answer, Effort, Question
+from kcverify.prove.question.model import Answer, Effort, Question, threshold_of
 from kcverify.prove.question.paving import paving
 from kcverify.prove.verdict import Status
 
@@ -24,7 +24,10 @@ def decide(question: Question, effort: Effort | None = None) -> Answer:
         if found is not None:
             return found
     found = paving(question, effort)
-    return found if found.status is not Status.UNKNOWN else replace(found, gap=nearest(question, effort))
+    if found.status is not Status.UNKNOWN:
+        return found
+    gaps = [g for g in (found.gap, nearest(question, effort)) if g is not None]
+    return replace(found, gap=min(gaps, default=None))
 
 
 def decide_within(question: Question, seconds: float, effort: Effort | None = None) -> Answer:
@@ -46,15 +49,13 @@ def proved(question: Question, effort: Effort) -> bool:
 
 def nearest(question: Question, effort: Effort) -> Fraction | None:
     """For a goal `f - c`: a threshold above `c` at which it is proved, the smallest found by bisection; None without one."""
-    constant, _ = question.goal.as_coeff_Add(rational=True)
-    threshold = -Fraction(int(constant.p), int(constant.q))
     try:
         with precision(effort.ball_bits):
             worst = rational(enclosure(question.goal, ranges_of(question.box)).high, up=True)
     except (UndefinedError, ArithmeticError):
         return None
-    low, high = Fraction(0), worst
-    if worst <= 0 or not proved(with_threshold(question, worst), effort):
+    low, high = Fraction(0), worst * (1 + Fraction(1, 2**20))
+    if worst <= 0 or not proved(with_threshold(question, high), effort):
         return None
     for _ in range(effort.gap_steps):
         middle = (low + high) / 2
@@ -62,4 +63,4 @@ def nearest(question: Question, effort: Effort) -> Fraction | None:
             high = middle
         else:
             low = middle
-    return threshold + high
+    return threshold_of(question) + high

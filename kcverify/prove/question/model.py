@@ -98,3 +98,9 @@ def refutes(question: Question, point: Point) -> bool:
         and fails(question.goal, point)
         and all(any(holds(atom, point) for atom in clause) for clause in question.hypotheses)
     )
+
+
+def threshold_of(question: Question) -> Fraction:
+    """`c` of a goal `f - c`."""
+    constant, _ = question.goal.as_coeff_Add(rational=True)
+    return -Fraction(int(constant.p), int(constant.q))

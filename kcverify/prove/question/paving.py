@@ -9,10 +9,10 @@ from itertools import count
 import sympy as sp
 from flint import arb
 
-from kcverify.enclosure import precision
+from kcverify.enclosure import precision, rational
 from kcverify.prove.question.corner import ranges_of
 from kcverify.prove.question.intervals import Interval, Ranges, UndefinedError, enclosure, slopes
-from kcverify.prove.question.model import Answer, Effort, Question, refutes
+from kcverify.prove.question.model import Answer, Effort, Question, refutes, threshold_of
 from kcverify.prove.verdict import Status
 
 Box = dict[sp.Symbol, tuple[Fraction, Fraction]]
@@ -53,18 +53,28 @@ def _upper(question: Question, box: Box, ranges: dict[sp.Symbol, Interval]) -> t
     return (better.high if better.high < value.high else value.high), point
 
 
+def _spent(question: Question, effort: Effort, left: list[arb]) -> Answer:
+    """The answer when the budget is spent: the gap is what the boxes that are left still allow."""
+    reason = f"the paving needs more than {effort.boxes} boxes"
+    worst = left[0]
+    for high in left[1:]:
+        worst = high if high > worst else worst
+    gap = threshold_of(question) + rational(worst, up=True) if worst.is_finite() else None
+    return Answer(Status.UNKNOWN, "paving", reason, gap=gap)
+
+
 def paving(question: Question, effort: Effort) -> Answer:
     """Proved by a finite paving, refuted by a point that was re-evaluated, else unknown when the budget is spent."""
     start: Box = dict(question.box)
     widths = {s: high - low for s, (low, high) in start.items()}
     order = count()
-    heap: list[tuple[float, int, Box]] = [(0.0, next(order), start)]
+    heap: list[tuple[float, int, arb, Box]] = [(0.0, next(order), arb("inf"), start)]
     spent = 0
     with precision(effort.ball_bits):
         while heap:
             if spent >= effort.boxes:
-                return Answer(Status.UNKNOWN, "paving", f"the paving needs more than {effort.boxes} boxes")
-            _, _, box = heapq.heappop(heap)
+                return _spent(question, effort, [high for _, _, high, _ in heap])
+            _, _, _, box = heapq.heappop(heap)
             spent += 1
             ranges = ranges_of(box)
             if _excluded(question, ranges):
@@ -84,5 +94,5 @@ def paving(question: Question, effort: Effort) -> Answer:
             rank = -float(high.mid()) if high.is_finite() else -1e300
             low, top = box[widest]
             for part in ((low, middle[widest]), (middle[widest], top)):
-                heapq.heappush(heap, (rank, next(order), {**box, widest: part}))
+                heapq.heappush(heap, (rank, next(order), high, {**box, widest: part}))
     return Answer(Status.PROVED, "paving")

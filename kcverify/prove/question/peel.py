@@ -28,6 +28,7 @@ class Peeler:
     ranges: Ranges
     bits: int
     weaken: bool
+    strict: bool = False
     variables: dict[sp.Expr, z3.ArithRef] = field(default_factory=dict)
 
     def variable(self, term: sp.Expr) -> z3.ArithRef:
@@ -37,15 +38,22 @@ class Peeler:
         return self.variables[term]
 
     def formula(self, atom: sp.Expr, *, at_most: bool) -> z3.BoolRef:
-        """`atom <= 0`, or `atom > 0` where `at_most` is False (as `>= 0` in the weakened form)."""
+        """`atom <= 0`, or `atom > 0` where `at_most` is False: what is peeled is strictly monotone, so it stays strict."""
+        self.strict = not at_most
         return self.compare(atom, Fraction(0), at_most)
+
+    def relation(self, left: z3.ArithRef, right: z3.ArithRef, at_most: bool) -> z3.BoolRef:
+        """The comparison itself; strict only on the way to a broken goal."""
+        if self.strict:
+            return left < right if at_most else left > right
+        return left <= right if at_most else left >= right
 
     def side(self, at_most: bool) -> bool:
         """Whether a constant on the right must be rounded up."""
         return at_most is self.weaken
 
     def compare(self, e: sp.Expr, c: Fraction, at_most: bool) -> z3.BoolRef:
-        """`e <= c` or `e >= c`; strict in the second case when strengthened."""
+        """`e <= c` or `e >= c`."""
         if not e.free_symbols:
             return z3.BoolVal(self._decide(e, c, at_most))
         if e.is_Add:
@@ -62,11 +70,11 @@ class Peeler:
     def _decide(self, e: sp.Expr, c: Fraction, at_most: bool) -> bool:
         if e.is_Rational:
             x = fraction(e)
-            return x <= c if at_most else (x >= c if self.weaken else x > c)
+            return x != c and (x < c) is at_most if self.strict else x == c or (x < c) is at_most
         value, bound = enclosure(e, {}), ball(c)
         if self.weaken:
             return not value.low > bound if at_most else not value.high < bound
-        return bool(value.high <= bound) if at_most else bool(value.low > bound)
+        return bool(value.high < bound) if at_most else bool(value.low > bound)
 
     def _sum(self, e: sp.Expr, c: Fraction, at_most: bool) -> z3.BoolRef:
         constant = sp.Add(*(a for a in e.args if not a.free_symbols))
@@ -100,7 +108,7 @@ class Peeler:
         if below != 1 and enclosure(below, self.ranges).low > 0:
             above = sp.Mul(*(a for a in rest.args if not (a.is_Pow and a.exp.is_Integer and a.exp < 0)))
             left, right = self.term(above), z(c) * self.term(below)
-            return left <= right if at_most else (left >= right if self.weaken else left > right)
+            return self.relation(left, right, at_most)
         return self.linear(e, c, at_most)
 
     def _power(self, e: sp.Expr, c: Fraction, at_most: bool) -> z3.BoolRef:
@@ -110,7 +118,11 @@ class Peeler:
         if not enclosure(e.base, self.ranges).low >= 0:
             if exponent.denominator != 1 or exponent <= 0 or exponent % 2:
                 return self.linear(e, c, at_most)
-            return self.compare(sp.Abs(e.base) ** e.exp, c, at_most)
+            return (
+                _abs(self, e.base, self._root(c, 1 / exponent, self.side(at_most)), at_most)
+                if c >= 0
+                else z3.BoolVal(not at_most)
+            )
         if c <= 0 and exponent > 0:
             return self.at_floor(e.base, c, at_most)
         if c <= 0:
@@ -119,22 +131,19 @@ class Peeler:
         return self.compare(e.base, self._root(c, 1 / exponent, self.side(now)), now)
 
     def _root(self, c: Fraction, power: Fraction, up: bool) -> Fraction:
-        if power.denominator == 1:
-            return c ** int(power)
+        if power.denominator == 1 or c == 0:
+            return c ** int(power) if c else c
         return self.rounded((ball(c).log() * ball(power)).exp(), up)
 
     def at_floor(self, x: sp.Expr, c: Fraction, at_most: bool) -> z3.BoolRef:
         """`f(x) <= c` or `>= c` for an `f` of value 0 at 0, increasing on `x >= 0`, and `c <= 0`."""
-        if at_most:
-            return self.compare(x, Fraction(0), True) if c == 0 else z3.BoolVal(False)
-        if c < 0 or self.weaken:
-            return z3.BoolVal(True)
-        return self.compare(x, Fraction(0), False)
+        if c == 0 and (at_most or self.strict):
+            return self.compare(x, Fraction(0), at_most)
+        return z3.BoolVal(not at_most)
 
     def linear(self, e: sp.Expr, c: Fraction, at_most: bool) -> z3.BoolRef:
         """The inequality over variables, opaque terms among them."""
-        left = self.term(e)
-        return left <= z(c) if at_most else (left >= z(c) if self.weaken else left > z(c))
+        return self.relation(self.term(e), z(c), at_most)
 
     def term(self, e: sp.Expr) -> z3.ArithRef:
         """A sum of rational multiples of variables."""

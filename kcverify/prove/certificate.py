@@ -1,0 +1,319 @@
+"""Writes certificates: the verdicts on one contract as data that `prove.kernel` checks without trusting the prover."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+from kcverify.catalog.model import Family, Mode
+from kcverify.catalog.quantities import BY_NAME
+from kcverify.diagnostics import Report
+from kcverify.elaborate import elaborate
+from kcverify.elaborate.contract import Clause, Contract
+from kcverify.elaborate.form import digest
+from kcverify.prove import kernel
+from kcverify.prove.budget import derive, fill
+from kcverify.prove.certificate_steps import (
+    EXTRA,
+    RULE_OF,
+    Draft,
+    NotCertifiedError,
+    facts_for,
+    number,
+    write_fact,
+    write_step,
+)
+from kcverify.prove.check import Checked, check
+from kcverify.prove.obligations import Atom, Obligation, Piece, atoms, mode_of, narrowed, obligations, pieces
+from kcverify.prove.verdict import Counterexample, Status, Verdict
+from kcverify.resources import contracts_dir
+from kcverify.source import Source
+from kcverify.syntax.parser import parse
+
+ASSUMED = ("advantage", "score_norm", "token_score_norm")
+MAX_CUTS = 10
+NEEDS = {
+    **dict.fromkeys(
+        ("union", "affinity", "binomial", "power", "chi2_power", "sum", "chain", "ess_span", "optimal"), ("horizon",)
+    ),
+    "reward": ("reward_range",),
+    "reward_chi2": ("reward_range",),
+    "gradient": ("advantage", "score_norm"),
+    "gradient_tokens": ("advantage", "token_score_norm", "horizon"),
+    "reward_drift": ("horizon", "reward_range"),
+    "pg_bias": ("horizon", "advantage", "score_norm"),
+    "tv_seq": ("horizon",),
+    "pass_rate_drift": ("horizon",),
+}
+"""Assumptions by the rule (in a proof) or the claimed quantity (of a counterexample) that reads them."""
+
+
+def setting_entry(contract: Contract) -> dict[str, Any]:
+    """The assumptions as the kernel reads them. Raises NotCertifiedError under another sampler."""
+    given = contract.assumptions
+    if given.sampler is not None and given.sampler.kind != "full_softmax":
+        raise NotCertifiedError(f"no rule of the kernel is about `sampler = {given.sampler.kind}`")
+    out: dict[str, Any] = {"sampler": "full_softmax"}
+    if given.temperature is not None and given.temperature.low is not None and given.temperature.high is not None:
+        out["temperature"] = [number(given.temperature.low), number(given.temperature.high)]
+    if given.horizon is not None:
+        out["horizon"] = str(given.horizon)
+    if given.reward is not None and given.reward.low is not None and given.reward.high is not None:
+        out["reward_range"] = number(given.reward.high - given.reward.low)
+    for name in ASSUMED:
+        if (value := getattr(given, name)) is not None:
+            out[name] = number(value)
+    return out
+
+
+def limits_entry(found: Iterable[Atom]) -> dict[str, list[str]]:
+    """Limits by quantity, those on the side that bounds it."""
+    good = [a for a in found if a.upper is BY_NAME[a.node.quantity].upper]
+    return {a.node.quantity: [number(a.constant), number(a.slope)] for a in good}
+
+
+def clause_entry(clause: Clause, contract: Contract) -> dict[str, Any] | None:
+    """A clause as the kernel reads it; None where no rule can use it."""
+    limits, t = limits_entry(atoms(clause)), contract.assumptions.temperature
+    if not limits or (clause.band is not None and (clause.band.parameter != "temperature" or t is None)):
+        return None
+    out: dict[str, Any] = {"name": clause.name, "mode": mode_of(clause).value, "limits": limits}
+    if clause.exception and mode_of(clause) is Mode.POINT:
+        out["except"] = number(clause.exception)
+    if clause.slices:
+        out["on"] = list(clause.slices)
+    if clause.band is not None and t is not None and t.low is not None and t.high is not None:
+        i = clause.band.interval
+        ends = [i.low if i.low is not None else t.low, i.high if i.high is not None else t.high]
+        out["band"] = [*map(number, ends), "open" if i.open_high and i.high is not None else "closed"]
+    return out
+
+
+def claim_entry(contract: Contract, obligation: Obligation) -> dict[str, Any]:
+    """What a guarantee claims on one slice, with the assumptions that its band and arguments narrow."""
+    claim = obligation.claim
+    out: dict[str, Any] = {"name": claim.name, "mode": mode_of(claim).value, "limits": limits_entry(obligation.atoms)}
+    if obligation.atoms and obligation.atoms[0].node.rho:
+        out["except"] = number(obligation.atoms[0].node.rho)
+    if obligation.scope:
+        out["on"] = obligation.scope
+    inner = narrowed(contract, claim)
+    within = {k: v for k, v in setting_entry(inner or contract).items() if v != setting_entry(contract).get(k)}
+    if "clip" in obligation.parameters.box:
+        within["clip"] = number(obligation.parameters.box["clip"][0])
+    return out | ({"within": within} if within else {})
+
+
+def proof_pieces(
+    contract: Contract, obligation: Obligation, entries: list[dict[str, Any]], p: Any
+) -> list[tuple[Piece, list[dict[str, Any]]]]:
+    """Pieces of temperatures with their steps. Raises NotCertifiedError where the kernel's rules do not reach the claim."""
+    if not obligation.atoms or len(limits_entry(obligation.atoms)) != len(obligation.atoms):
+        raise NotCertifiedError("the kernel checks limits on the side that the lemmas bound")
+    parts = pieces(contract, obligation.scope)
+    coupled = any(c.band is not None or a.slope for part in parts for c in part.clauses for a in atoms(c))
+    out = []
+    for i, part in enumerate(parts):
+        out += _steps_on(contract, obligation, entries, p, part, i == len(parts) - 1, MAX_CUTS if coupled else 0)
+    return out
+
+
+def _steps_on(
+    contract: Contract,
+    obligation: Obligation,
+    entries: list[dict[str, Any]],
+    p: Any,
+    piece: Piece,
+    last: bool,
+    cuts: int,
+) -> list[tuple[Piece, list[dict[str, Any]]]]:
+    reason = "the rules of the kernel do not reach the claim"
+    for known in (frozenset(RULE_OF) - {"seq_tv_optimal"}, frozenset(RULE_OF)):
+        found = facts_for(contract, obligation, piece, known)
+        if found is None:
+            continue
+        ends = [piece.low, piece.high] if p.temperature[1] else [Fraction(0), Fraction(0)]
+        places = {e["name"]: k for k, e in enumerate(entries)}
+        draft = Draft(p, ends, entries, places, obligation.scope, last)
+        try:
+            of = [write_fact(draft, f) for f in found]
+            if of != list(range(len(draft.rows) - len(of), len(draft.rows))):
+                for k, goal in zip(of, obligation.atoms, strict=True):
+                    write_step(draft, {"by": "combine", "of": [k], "weights": ["1"], "gives": goal.node.quantity})
+            _reached(draft, obligation)
+        except kernel.BROKEN as error:
+            reason = f"the kernel refuses the proof: {error}"
+            continue
+        return [(piece, draft.steps)]
+    if not cuts or piece.low == piece.high:
+        raise NotCertifiedError(reason)
+    middle = (piece.low + piece.high) / 2
+    halves = ((Piece(piece.low, middle, piece.clauses), False), (Piece(middle, piece.high, piece.clauses), last))
+    return [x for half, end in halves for x in _steps_on(contract, obligation, entries, p, half, end, cuts - 1)]
+
+
+def _reached(draft: Draft, obligation: Obligation) -> None:
+    """Raise ValueError where rounding has spent the slack of a claim."""
+    for row, goal in zip(draft.rows[-len(obligation.atoms) :], obligation.atoms, strict=True):
+        sign = kernel.sign(row[0])
+        ok = all(kernel.side(row, t) <= sign * goal.at(t) for t in draft.ends)
+        kernel.need(ok, f"{goal.node.quantity} is not reached with {kernel.DIGITS} digits")
+
+
+def instance_entry(contract: Contract, found: Counterexample) -> dict[str, Any]:
+    """A counterexample as the kernel reads it. Raises NotCertifiedError where it evaluates some clause not at all."""
+    if found.exceeding_share:
+        raise NotCertifiedError("the kernel evaluates no counterexample with exceeding responses")
+    for clause in contract.clauses:
+        seen = atoms(clause)
+        whole = seen and len(limits_entry(seen)) == len(seen) and clause_entry(clause, contract) is not None
+        if not whole and not _free(clause):
+            raise NotCertifiedError(f"the kernel does not evaluate `{clause.metric.name}`, which `{clause.name}` reads")
+    moved = [b - a for a, b in zip(found.reference_logits, found.candidate_logits, strict=True)]
+    return {
+        "temperature": number(found.temperature),
+        "tokens": found.horizon,
+        "reference": [number(x) for x in found.reference_logits],
+        "candidate": [number(x) for x in found.candidate_logits],
+        "lifted": [i for i, x in enumerate(moved) if x > 0],
+    }
+
+
+def _free(clause: Clause) -> bool:
+    """Whether no pair of distributions decides the clause, so that an instance may take any reading of it."""
+    return clause.metric.family is Family.RUNTIME or clause.metric.name.startswith("parse_rate")
+
+
+def _evidence(
+    contract: Contract, obligation: Obligation, verdict: Verdict, entries: list[dict[str, Any]], claim: dict[str, Any]
+) -> dict[str, Any]:
+    """The part of a claim's entry that convinces the kernel. Raises NotCertifiedError."""
+    inner = narrowed(contract, obligation.claim) or contract
+    p = kernel.setting(setting_entry(contract) | claim.get("within", {}), EXTRA)
+    if verdict.status is Status.PROVED:
+        found = proof_pieces(inner, obligation, entries, p)
+        zero = not p.temperature[1]
+        return {"proof": [{"from": "0" if zero else number(x.low), "steps": steps} for x, steps in found]}
+    if verdict.counterexample is None:
+        raise NotCertifiedError("an open verdict")
+    free = [c.name for c in contract.clauses if _free(c)]
+    out = {"instance": instance_entry(inner, verdict.counterexample)} | ({"free": free} if free else {})
+    try:
+        kernel.refute(claim | out, entries, p)
+    except kernel.BROKEN as error:
+        raise NotCertifiedError(f"the kernel refuses the counterexample: {error}") from None
+    return out
+
+
+def certificate(checked: Checked) -> dict[str, Any]:
+    """The certificate of one checked contract: every verdict, with its evidence or with the reason why there is none."""
+    contract = checked.contract
+    entries = [e for c in contract.clauses if (e := clause_entry(c, contract)) is not None]
+    claims = []
+    for verdict in checked.verdicts:
+        obligation = next(
+            o for o in obligations(contract) if (o.claim.name, o.scope) == (verdict.claim.name, verdict.scope)
+        )
+        try:
+            claim = claim_entry(contract, obligation) | {"verdict": verdict.status.value}
+            claim |= _evidence(contract, obligation, verdict, entries, claim)
+        except NotCertifiedError as error:
+            claim = {"name": verdict.claim.name, "verdict": verdict.status.value, "not_certified": str(error)}
+            claim |= {"on": verdict.scope} if verdict.scope else {}
+        claims.append(claim)
+    return _sealed(contract, checked.digest, entries, claims)
+
+
+def _steps(claim: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for piece in claim.get("proof", ()) for step in piece["steps"]]
+
+
+def _sealed(
+    contract: Contract, written: str, entries: list[dict[str, Any]], claims: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The document with the clauses and assumptions that its evidence uses, numbered anew."""
+    used = {step["of"][0] for c in claims for step in _steps(c) if step["by"] == "clause"}
+    if any("instance" in c for c in claims):
+        used = set(range(len(entries)))
+    place = {old: new for new, old in enumerate(sorted(used))}
+    for step in (s for c in claims for s in _steps(c) if s["by"] == "clause"):
+        step["of"] = [place[step["of"][0]]]
+    names = {n for c in claims for s in _steps(c) for n in NEEDS.get(s["by"], ())}
+    names |= {n for c in claims if "instance" in c for q in c["limits"] for n in NEEDS.get(q, ())}
+    certified = any("not_certified" not in c for c in claims)
+    assume = setting_entry(contract) if certified else {}
+    doc: dict[str, Any] = {
+        "format": kernel.FORMAT,
+        "contract": {"name": contract.name, "version": contract.version, "digest": written},
+        "assume": {k: v for k, v in assume.items() if k in ("sampler", "temperature") or k in names},
+        "clauses": [entries[k] for k in sorted(used)],
+        "claims": claims,
+    }
+    return doc | {"seal": kernel.seal(doc)}
+
+
+def text(docs: list[dict[str, Any]]) -> str:
+    """Certificates as the text of one file: one document, or a list of them where there are several."""
+    return json.dumps(docs[0] if len(docs) == 1 else docs, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def statement(doc: dict[str, Any]) -> list[str]:
+    """What a certificate proves, in words; the rule `optimal` is checked too. Raises one of `kernel.BROKEN`."""
+    return kernel.check(doc, EXTRA)
+
+
+def differences(doc: dict[str, Any], contract: Contract) -> list[str]:
+    """Where a certificate is about something else than a contract: digest, assumptions, clauses, claims, claims left out."""
+    out = [] if doc["contract"]["digest"] == digest(contract) else ["its digest is another contract's"]
+    if any(c.limit.hole for c in contract.clauses):
+        contract = fill(contract, derive(contract)[0])
+    assumed = setting_entry(contract)
+    out += [f"it assumes {k} {v}" for k, v in doc["assume"].items() if assumed.get(k) != v]
+    entries = [clause_entry(c, contract) for c in contract.clauses]
+    out += [f"the contract has no such clause: {c['name']}" for c in doc["clauses"] if c not in entries]
+    claimed = [claim_entry(contract, o) for o in obligations(contract)]
+    said = [
+        {k: v for k, v in c.items() if k in ("name", "mode", "limits", "except", "on", "within")} for c in doc["claims"]
+    ]
+    for mine, theirs in zip(doc["claims"], said, strict=True):
+        same = [c for c in claimed if (c["name"], c.get("on")) == (mine["name"], mine.get("on"))]
+        if not same or ("not_certified" not in mine and theirs not in same):
+            out.append(f"the contract does not claim this: {mine['name']}")
+    named = {(c["name"], c.get("on")) for c in doc["claims"]}
+    out += [f"it leaves out the claim {c['name']}" for c in claimed if (c["name"], c.get("on")) not in named]
+    if any("instance" in c for c in doc["claims"]):
+        all_named = {c["name"] for c in doc["clauses"]}
+        out += [
+            f"its counterexample leaves out the clause {e['name']}" for e in entries if e and e["name"] not in all_named
+        ]
+    return out
+
+
+def certificate_figures() -> list[dict[str, Any]]:
+    """For every shipped contract: bytes of its certificate, milliseconds to write and to check it, claims certified."""
+    out = []
+    for path in sorted(contracts_dir().rglob("*.kc")):
+        report = Report()
+        tree = parse(Source(path.name, path.read_text(encoding="utf-8")), report)
+        for contract in elaborate(tree, report, parameters={}) if tree is not None else ():
+            checked = check(contract)
+            start = time.perf_counter()
+            doc = certificate(checked)
+            written = time.perf_counter() - start
+            certified = [c for c in doc["claims"] if "not_certified" not in c]
+            figures = {"contract": contract.name, "claims": len(doc["claims"]), "certified": len(certified)}
+            figures |= {"bytes": len(text([doc]).encode()), "write_ms": written * 1e3, "check_ms": None}
+            if certified:
+                times = [_timed(doc) for _ in range(5)]
+                figures["check_ms"] = sorted(times)[2]
+            out.append(figures)
+    return out
+
+
+def _timed(doc: dict[str, Any]) -> float:
+    start = time.perf_counter()
+    statement(doc)
+    return (time.perf_counter() - start) * 1e3
