@@ -188,6 +188,17 @@ def _conclude(lemma: Lemma, premises: tuple[Fact, ...], target: Mode, corner: Co
     return Fact(node, value, lemma, premises)
 
 
+def again(fact: Fact, parameters: Parameters, swapped: Mapping[str, str]) -> Fact | None:
+    """The same chain evaluated anew, at the effort of `parameters` and with rows exchanged by name; None if one fails."""
+    if fact.lemma is None:
+        return fact
+    premises = [again(p, parameters, swapped) for p in fact.premises]
+    if any(p is None for p in premises):
+        return None
+    row = _ROW[swapped.get(fact.lemma.name, fact.lemma.name)]
+    return apply(row, tuple(p for p in premises if p is not None), fact.node.mode, parameters)
+
+
 def _steps() -> dict[str, tuple[tuple[Lemma, tuple[tuple[Mode, Mode], ...]], ...]]:
     out: dict[str, list[tuple[Lemma, tuple[tuple[Mode, Mode], ...]]]] = {}
     for row in ROWS:

@@ -40,7 +40,7 @@ _CLAUSES: tuple[Code, ...] = (
         "The clauses exclude each other, so at least one of them always fails, whatever the kernel.",
         "relax one of the clauses shown",
         _c("statistical { same: agreement(top = 1) >= 99.9% -> L1; flips: flip_rate in [1%, 5%] -> L1 }"),
-        _c("statistical { same: agreement(top = 1) >= 99.9% -> L1; flips: flip_rate in [0%, 5%] -> L1 }"),
+        _c("statistical { same: agreement(top = 1) >= 99.9% -> L1; flips: flip_rate in [0.05%, 5%] -> L1 }"),
     ),
     _row(
         "KC202",
@@ -66,8 +66,9 @@ _CLAUSES: tuple[Code, ...] = (
         "KC206",
         "infeasible",
         _ERROR,
-        "`{name}` asks for less than {floor}: {reason}",
-        "Storing logits in a format moves them by up to half a unit in the last place, which no kernel can undo.",
+        "`{name}` allows {limit}, which its storage format cannot give: {reason}",
+        "Storing logits in a format moves them by up to half a unit in the last place, which no kernel can undo. Two sides "
+        "that are both rounded either agree in every bit or differ by a whole unit.",
         "store logits in a finer format, or widen the threshold",
         _c("assume { logit_range in [-40, 40]; storage = bfloat16 }", "numerical { drift: logit_span <= 0.01 -> L2 }"),
         _c("assume { logit_range in [-40, 40]; storage = float32 }", "numerical { drift: logit_span <= 0.01 -> L2 }"),
@@ -76,8 +77,9 @@ _CLAUSES: tuple[Code, ...] = (
         "KC207",
         "unmeasurable",
         _WARNING,
-        "`{name}` needs {needed} requests without an exceedance, and {stage} supplies {supplied}",
-        "A small rate can be certified only by many requests; with fewer the verdict will be inconclusive.",
+        "`{name}` cannot be decided: {reason}",
+        "A small rate can be certified only by many requests, and a small limit only by a monitor that resolves it; else "
+        "the verdict will be inconclusive.",
         "allow a larger rate, a lower confidence, or more requests",
         _c(
             "numerical { tail: tv <= 0.01 except 0.001% at confidence 99% -> L1 }",
@@ -89,9 +91,11 @@ _CLAUSES: tuple[Code, ...] = (
         "KC208",
         "unobservable",
         _WARNING,
-        "no declared input carries `{metric}`: {reason}",
+        "no declared input carries what `{name}` needs: {reason}",
         "The value cannot be computed from what the run records, so the clause will get no verdict.",
         "record what the metric needs, or use a metric that the inputs carry",
+        _c("numerical { tail: tv <= 0.01 -> L1 }", "observability { trace request_id, sampled_log_probabilities }"),
+        _c("numerical { tail: tv <= 0.01 -> L1 }", "observability { trace request_id, logits }"),
     ),
     _row(
         "KC209",
@@ -169,7 +173,7 @@ _POLICY: tuple[Code, ...] = (
         "KC220",
         "policy_no_action",
         _ERROR,
-        "severity {severity} has no action, and `{clause}` raises it",
+        "severity {severity} has no action, and `{clause}` raises it: {trace}",
         "A clause that fails without consequence protects nothing.",
         "add a line for the severity to `escalate`",
         _c(_TAIL, "escalate { L1 -> log }"),
@@ -179,7 +183,7 @@ _POLICY: tuple[Code, ...] = (
         "KC221",
         "policy_weaker_action",
         _ERROR,
-        "{severity} does `{action}`, which is weaker than `{other_action}` of {other}",
+        "{severity} does `{action}`, which is weaker than `{other_action}` of {other}: {trace}",
         "A higher severity must not do less than a lower one.",
         "swap the actions",
         _c(_TAIL, "escalate { L2 -> rollback, dwell 60 minutes; L3 -> log }"),
@@ -189,7 +193,7 @@ _POLICY: tuple[Code, ...] = (
         "KC222",
         "policy_cycle",
         _ERROR,
-        "{severity} can leave and return without a pause: it has no `dwell`",
+        "{severity} has no `dwell`, so the route can leave and return in no time: {trace}",
         "Without a minimum stay a route flaps between kernels, and each switch loses caches and evidence.",
         "add `dwell 10 minutes`",
         _c(_TAIL, "escalate { L2 -> guard, recover 2000 requests }"),
@@ -209,7 +213,7 @@ _POLICY: tuple[Code, ...] = (
         "KC224",
         "policy_window",
         _ERROR,
-        "the window of `{name}` holds about {supplied} requests, and its verdict needs {needed}",
+        "the window of `{name}` holds {supplied} requests, and {needed}",
         "A window that is shorter than its sample can never decide.",
         "make the window longer",
         _c("assume { traffic = 20 requests/s }", "runtime { first: p95 time_to_first_token <= 300 ms over 1 s -> L1 }"),
@@ -217,6 +221,53 @@ _POLICY: tuple[Code, ...] = (
             "assume { traffic = 20 requests/s }",
             "runtime { first: p95 time_to_first_token <= 300 ms over 10 minutes -> L1 }",
         ),
+    ),
+    _row(
+        "KC225",
+        "policy_unsafe",
+        _ERROR,
+        "a breach of L3 does `{action}` and does not reach the safe kernel in one step: {trace}",
+        "The highest severity says that the candidate must not serve, whatever its route is at that moment.",
+        "write `L3 -> rollback` or `L3 -> stop`",
+        _c(_TAIL, "escalate { L2 -> log; L3 -> guard, dwell 60 minutes }"),
+        _c(_TAIL, "escalate { L2 -> log; L3 -> rollback, dwell 60 minutes }"),
+    ),
+)
+
+_NOISE = "assume { log_ratio_sd = 0.05; horizon <= 8000 tokens }"
+
+_LENGTH: tuple[Code, ...] = (
+    _row(
+        "KC240",
+        "unsatisfiable_with_length",
+        _ERROR,
+        "long responses cannot meet `{name}`: {reason}",
+        "Per-token noise of a standard deviation s has a mean of -s^2/2 in the log ratio, since the ratio itself has the "
+        "mean 1. The geometric mean of a long response tends to exp(-s^2/2), and a window without that value is left.",
+        "widen the window, or use a metric whose noise does not accumulate",
+        _c(_NOISE, "numerical { geo: geometric_ratio in [0.999, 1.001] -> L1 }"),
+        _c(_NOISE, "numerical { geo: geometric_ratio in [0.99, 1.01] -> L1 }"),
+    ),
+    _row(
+        "KC241",
+        "weight_collapse",
+        _WARNING,
+        "`{name}` has no floor, and the weights of long responses vanish: {reason}",
+        "The weight of a response is a product of as many ratios as it has tokens. Its mean is 1 and its median falls "
+        "exponentially with the length, so a limit from above alone never fires where the gradient is lost.",
+        "state a lower limit, or a limit of the effective sample share",
+        _c(_NOISE, "numerical { seq: sequence_ratio <= 3 -> L1 }"),
+        _c(_NOISE, "numerical { seq: sequence_ratio in [0.5, 3] -> L1 }"),
+    ),
+    _row(
+        "KC242",
+        "direction_inverted",
+        _WARNING,
+        "`{name}` limits candidate over reference to {written}, so the importance ratio reference over candidate is in {effective}",
+        "A limit on q/p is not the same limit on p/q unless its ends are each other's inverse, and importance weights are p/q.",
+        "write the limit on `token_ratio`, or make its ends each other's inverse",
+        _c("numerical { k1: token_inverse_ratio in [0.5, 5.0] -> L1 }"),
+        _c("numerical { k1: token_inverse_ratio in [0.2, 5.0] -> L1 }"),
     ),
 )
 
@@ -228,7 +279,7 @@ _GUARANTEES: tuple[Code, ...] = (
         "the clauses do not give `{name}`: {reason}",
         "No chain of lemmas from the clauses reaches the claim, and no instance that breaks it was found either.",
         "tighten the binding clause to the budget shown",
-        _proof("drift: logit_span <= 0.05 except 1% -> L2", "safe: reward_drift <= 0.40"),
+        _proof("drift: logit_span <= 0.05 except 0.02% -> L2", "safe: reward_drift <= 0.31"),
         _REWARD,
     ),
     _row(
@@ -323,4 +374,4 @@ _GUARANTEES: tuple[Code, ...] = (
     ),
 )
 
-ROWS: tuple[Code, ...] = (*_CLAUSES, *_GUARANTEES, *_SLICES, *_POLICY)
+ROWS: tuple[Code, ...] = (*_CLAUSES, *_GUARANTEES, *_SLICES, *_POLICY, *_LENGTH)

@@ -12,7 +12,7 @@ from kcverify.source import Source, Span
 _TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")'
     r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<word>true|false|null)|(?P<sign>[\[\]{},:])|(?P<rest>\S)"
+    r"|(?P<word>true|false|null)|(?P<sign>[\[\]{},:])|(?P<rest>(?s:.))"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
 _ENDS = {"[": "]", "{": "}"}

@@ -31,7 +31,8 @@ def read_yaml(source: Source, report: Report) -> Item:
         mark = error.problem_mark or error.context_mark
         at = min(mark.index, len(source.text)) if mark is not None else 0
         reason = " ".join(str(part) for part in (error.context, error.problem) if part)
-        raise builder.refuse("form_syntax", Span(source, at, at + 1), form="YAML", reason=reason) from None
+        span = Span(source, at, min(at + 1, len(source.text)))
+        raise builder.refuse("form_syntax", span, form="YAML", reason=reason) from None
     except (YAMLError, ValueError, UnicodeError) as error:
         reason = str(error).split("\n", 1)[0]
         raise builder.refuse("form_syntax", Span(source, 0, 0), form="YAML", reason=reason) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcverify import __version__
+from kcverify.codes import BY_SLUG
 from kcverify.diagnostics import Diagnostic
 from kcverify.elaborate.contract import Contract
 from kcverify.exact import decimal_down, decimal_near, decimal_up
@@ -46,6 +47,7 @@ def verdict_data(v: Verdict) -> dict[str, Any]:
     binding = min(v.best, key=lambda r: r.slack, default=None)
     return {
         "name": v.claim.name, "claim": v.claim.text, "slice": v.scope or None, "verdict": v.status.value, "step": v.step,
+        "code": BY_SLUG[v.code].id if v.code else None, "slug": v.code or None,
         "bound": chain.shown(binding.fact.value, binding.atom.upper) if binding else None,
         "threshold": decimal_near(binding.threshold, 12) if binding else None,
         "slack": decimal_down(binding.slack, chain.DIGITS) if binding else None,
@@ -105,8 +107,9 @@ def _title(contract: Contract, color: bool) -> str:
 
 def _verdict(v: Verdict, color: bool) -> str:
     where = f" on {v.scope}" if v.scope else ""
+    code = f" [{BY_SLUG[v.code].id} {v.code}]" if v.code else ""
     lines = [
-        f"  {paint(v.status.value, v.status.value, color)} {paint(v.claim.name, 'bold', color)}{where}: {_claim(v)}"
+        f"  {paint(v.status.value, v.status.value, color)}{code} {paint(v.claim.name, 'bold', color)}{where}: {_claim(v)}"
     ]
     if v.status is not Status.PROVED:
         lines.append(f"    {v.reason}")

@@ -18,9 +18,11 @@ from kcverify.prove import kernel
 from kcverify.prove.budget import derive, fill
 from kcverify.prove.certificate_steps import (
     EXTRA,
+    OPTIMAL,
     RULE_OF,
     Draft,
     NotCertifiedError,
+    coarse,
     facts_for,
     number,
     write_fact,
@@ -37,10 +39,12 @@ ASSUMED = ("advantage", "score_norm", "token_score_norm")
 MAX_CUTS = 10
 NEEDS = {
     **dict.fromkeys(
-        ("union", "affinity", "binomial", "power", "chi2_power", "sum", "chain", "ess_span", "optimal"), ("horizon",)
+        ("union", "affinity", "binomial", "power", "chi2_power", "sum", "chain", "ess_span", "gap_power", "optimal"),
+        ("horizon",),
     ),
     "reward": ("reward_range",),
     "reward_chi2": ("reward_range",),
+    "gradient_gap": ("advantage", "score_norm"),
     "gradient": ("advantage", "score_norm"),
     "gradient_tokens": ("advantage", "token_score_norm", "horizon"),
     "reward_drift": ("horizon", "reward_range"),
@@ -70,8 +74,9 @@ def setting_entry(contract: Contract) -> dict[str, Any]:
 
 
 def limits_entry(found: Iterable[Atom]) -> dict[str, list[str]]:
-    """Limits by quantity, those on the side that bounds it."""
-    good = [a for a in found if a.upper is BY_NAME[a.node.quantity].upper]
+    """Limits by quantity, those that the kernel knows and that are on the side which bounds it."""
+    known = kernel.TOKEN | kernel.RESPONSE
+    good = [a for a in found if a.upper is BY_NAME[a.node.quantity].upper and a.node.quantity in known]
     return {a.node.quantity: [number(a.constant), number(a.slope)] for a in good}
 
 
@@ -112,7 +117,7 @@ def proof_pieces(
 ) -> list[tuple[Piece, list[dict[str, Any]]]]:
     """Pieces of temperatures with their steps. Raises NotCertifiedError where the kernel's rules do not reach the claim."""
     if not obligation.atoms or len(limits_entry(obligation.atoms)) != len(obligation.atoms):
-        raise NotCertifiedError("the kernel checks limits on the side that the lemmas bound")
+        raise NotCertifiedError("the kernel has no rule about this quantity, or none about this side of it")
     parts = pieces(contract, obligation.scope)
     coupled = any(c.band is not None or a.slope for part in parts for c in part.clauses for a in atoms(c))
     out = []
@@ -131,7 +136,7 @@ def _steps_on(
     cuts: int,
 ) -> list[tuple[Piece, list[dict[str, Any]]]]:
     reason = "the rules of the kernel do not reach the claim"
-    for known in (frozenset(RULE_OF) - {"seq_tv_optimal"}, frozenset(RULE_OF)):
+    for known in (frozenset(RULE_OF) - {OPTIMAL}, frozenset(RULE_OF)):
         found = facts_for(contract, obligation, piece, known)
         if found is None:
             continue
@@ -194,9 +199,16 @@ def _evidence(
     inner = narrowed(contract, obligation.claim) or contract
     p = kernel.setting(setting_entry(contract) | claim.get("within", {}), EXTRA)
     if verdict.status is Status.PROVED:
-        found = proof_pieces(inner, obligation, entries, p)
+        try:
+            found = proof_pieces(inner, obligation, entries, p)
+        except NotCertifiedError as error:
+            used = {f.lemma.name for r in verdict.best for f in r.fact.chain() if f.lemma is not None} - set(RULE_OF)
+            why = f"; the proof uses {', '.join(sorted(used))}, which it does not know" if used else ""
+            raise NotCertifiedError(f"{error}{why}") from None
         zero = not p.temperature[1]
-        return {"proof": [{"from": "0" if zero else number(x.low), "steps": steps} for x, steps in found]}
+        proof = [{"from": "0" if zero else number(x.low), "steps": steps} for x, steps in found]
+        beyond = sorted({s["by"] for _, steps in found for s in steps} & set(EXTRA))
+        return {"proof": proof} | ({"beyond": beyond} if beyond else {})
     if verdict.counterexample is None:
         raise NotCertifiedError("an open verdict")
     free = [c.name for c in contract.clauses if _free(c)]
@@ -270,7 +282,10 @@ def differences(doc: dict[str, Any], contract: Contract) -> list[str]:
     out = [] if doc["contract"]["digest"] == digest(contract) else ["its digest is another contract's"]
     if any(c.limit.hole for c in contract.clauses):
         contract = fill(contract, derive(contract)[0])
-    assumed = setting_entry(contract)
+    try:
+        assumed = setting_entry(contract)
+    except NotCertifiedError as error:
+        return [*out, str(error)]
     out += [f"it assumes {k} {v}" for k, v in doc["assume"].items() if assumed.get(k) != v]
     entries = [clause_entry(c, contract) for c in contract.clauses]
     out += [f"the contract has no such clause: {c['name']}" for c in doc["clauses"] if c not in entries]
@@ -314,6 +329,7 @@ def certificate_figures() -> list[dict[str, Any]]:
 
 
 def _timed(doc: dict[str, Any]) -> float:
+    coarse.cache_clear()
     start = time.perf_counter()
     statement(doc)
     return (time.perf_counter() - start) * 1e3

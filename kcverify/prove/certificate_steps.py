@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any
 
 from kcverify.bounds.graph import Fact, Node, Parameters, apply, exceptions, joint_exception, steps, stronger, usable
@@ -32,21 +34,34 @@ RULE_OF: dict[str, str] = {
     "seq_log_ratio": "binomial", "seq_bc_product": "power", "seq_chi2_product": "chi2_power", "seq_tv_expected": "sum",
     "ess_of_span": "ess_span", "ess_of_chi2": "ess_chi2", "reward_of_tv": "reward", "reward_of_chi2": "reward_chi2",
     "pg_bias_of_tv": "gradient", "pg_bias_of_tokens": "gradient_tokens", "clip_share_of_gap": "clip", "seq_tv_optimal": "optimal",
+    "bc_of_tv": "bc_tv", "nll_max": "nll", "nll_mean": "nll", "seq_ratio_gap": "gap_power", "pg_bias_of_ratio": "gradient_gap",
 } | {
     f"{lemma}_{way}": rule
     for way in ("forward", "reverse")
     for lemma, rule in {
-        "kl_of_span": "kl_span", "kl_of_log_ratio": "kl_log_ratio", "pinsker": "pinsker", "bretagnolle_huber": "bretagnolle_huber",
+        "kl_of_span": "kl_span", "kl_of_log_ratio": "kl_log_ratio", "pinsker": "pinsker", "bc_of_kl": "bc_kl", "bretagnolle_huber": "bretagnolle_huber",
         "seq_kl_chain": "chain", "seq_pinsker": "pinsker", "seq_bretagnolle_huber": "bretagnolle_huber",
     }.items()
 } | {name: "mean" for name in LEMMAS if name.startswith("mean_of_max_")}  # fmt: skip
 
 
 LONGEST_GRID = 512
+OPTIMAL = "seq_tv_optimal"
 
 
 class NotCertifiedError(Exception):
     """A verdict that no certificate can carry; the text is the reason."""
+
+
+def cells_of(horizon: int) -> int:
+    """Cells per span of the coarse grid: as fine as the prover's own where that takes half a second."""
+    return 64 if horizon <= 24 else cells_for(horizon)
+
+
+@cache
+def coarse(span: Fraction, horizon: int) -> Fraction:
+    """The integer recursion's bound, kept for the claims of one contract that share it."""
+    return coarse_upper(span, horizon, cells_of(horizon))
 
 
 def optimal_value(p: Any, v: Fraction, u: Fraction) -> Fraction:
@@ -54,7 +69,7 @@ def optimal_value(p: Any, v: Fraction, u: Fraction) -> Fraction:
     horizon: int = p.horizon
     share: Fraction = horizon * p.rho
     kernel.need(horizon <= LONGEST_GRID, f"the coarse grid is for at most {LONGEST_GRID} tokens")
-    value = coarse_upper(u, horizon, cells_for(horizon)) if 0 < u <= 64 else Fraction(u > 0)
+    value = coarse(u, horizon) if 0 < u <= 64 else Fraction(u > 0)
     return min(Fraction(1), share + Fraction(-(-value.numerator * 10**12 // value.denominator), 10**12))
 
 
@@ -72,7 +87,8 @@ def number(x: Fraction) -> str:
         return str(x)
     k = max(twos, fives)
     digits = tuple(int(d) for d in str(abs(x.numerator) * 10**k // x.denominator))
-    return min(str(Decimal((int(x < 0), digits, -k))), str(x), key=len)
+    decimal = str(Decimal((int(x < 0), digits, -k)))
+    return decimal if len(decimal) <= len(str(x)) + 2 else str(x)
 
 
 def rounded(x: Fraction, *, up: bool) -> Fraction:
@@ -96,7 +112,7 @@ def lines(clauses: Iterable[Clause], piece: Piece) -> list[Line]:
     """The clauses' usable limits on a piece of temperatures."""
     out = []
     for a in (a for c in clauses for a in atoms(c)):
-        if a.upper is BY_NAME[a.node.quantity].upper:
+        if a.upper is BY_NAME[a.node.quantity].upper and a.node.quantity in kernel.TOKEN | kernel.RESPONSE:
             weakest = (max if a.upper else min)(a.at(piece.low), a.at(piece.high))
             out.append(Line(a.node, weakest, None, (), a.clause, a.constant, a.slope))
     return out
@@ -148,10 +164,21 @@ def closure(base: Iterable[Fact], parameters: Parameters, known: frozenset[str])
             for source, target in modes:
                 fits = row.name in known and source is fact.node.mode and usable(row, source, target, fact.node.rho)
                 for facts in _beside(best, row, fact) if fits and best[fact.node] is fact else ():
-                    derived = apply(row, facts, target, parameters)
+                    conclude = _optimal if row.name == OPTIMAL else apply
+                    derived = conclude(row, facts, target, parameters)
                     if derived is not None and derived.node.rho < 1:
                         offer(derived)
     return best
+
+
+def _optimal(row: Lemma, facts: tuple[Fact, ...], target: Mode, parameters: Parameters) -> Fact | None:
+    """The optimal sequence bound as the checker repeats it; None beyond the tokens of its grid."""
+    (fact,) = facts
+    horizon = parameters.box.get("horizon")
+    if horizon is None or horizon[1] > LONGEST_GRID:
+        return None
+    p = SimpleNamespace(horizon=int(horizon[1]), rho=fact.node.rho)
+    return Fact(Node(row.conclusion, target), optimal_value(p, Fraction(0), fact.value), row, facts)
 
 
 def _beside(best: dict[Node, Fact], row: Lemma, fact: Fact) -> list[tuple[Fact, ...]]:

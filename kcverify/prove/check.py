@@ -9,7 +9,13 @@ from kcverify.elaborate.contract import Clause, Contract
 from kcverify.elaborate.form import digest
 from kcverify.prove.budget import Budget, Demand, derive, fill
 from kcverify.prove.consistency import consistency, not_enforced
+from kcverify.prove.feasibility import storage_findings
+from kcverify.prove.lognormal import length_findings
+from kcverify.prove.measurability import carrier_findings, sample_findings
+from kcverify.prove.policy import policy_findings
 from kcverify.prove.prover import prove
+from kcverify.prove.sampled import sampled_findings
+from kcverify.prove.slices import slice_findings
 from kcverify.prove.verdict import Limits, Status, Verdict
 
 
@@ -44,6 +50,18 @@ def report_holes(failed: list[tuple[Clause, tuple[Demand, ...]]], report: Report
                 )
 
 
+def findings(contract: Contract, report: Report, limits: Limits) -> None:
+    """Everything that is wrong with the clauses, the slices and the policy, each by its own module."""
+    consistency(contract, report, limits)
+    sampled_findings(contract, report)
+    slice_findings(contract, report, limits)
+    storage_findings(contract, report)
+    length_findings(contract, report)
+    sample_findings(contract, report)
+    carrier_findings(contract, report)
+    policy_findings(contract, report, limits)
+
+
 def check(contract: Contract, limits: Limits | None = None) -> Checked:
     """Fill the holes, prove the guarantees and look for faults in the clauses.
 
@@ -57,6 +75,6 @@ def check(contract: Contract, limits: Limits | None = None) -> Checked:
         budgets, failed = derive(contract, limits)
         report_holes(failed, report)
         contract = fill(contract, budgets)
-    consistency(contract, report, limits)
+    findings(contract, report, limits)
     verdicts = prove(contract, limits)
     return Checked(contract, written, verdicts, report, tuple(not_enforced(contract)), tuple(budgets))

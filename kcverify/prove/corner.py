@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from kcverify.bounds.graph import Fact, Node, Parameters, best_for, joint_exception, propagate, stronger
+from kcverify.bounds.graph import Fact, Node, Parameters, again, best_for, joint_exception, propagate, stronger
+from kcverify.bounds.special import SPECIALS, TABLE, Effort
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.prove.obligations import Atom, Obligation, Piece, atoms, certifiable, facts, parameters, pieces
@@ -56,8 +57,12 @@ def joint_facts(contract: Contract, obligation: Obligation, piece: Piece) -> dic
     return best
 
 
-def best_routes(contract: Contract, obligation: Obligation) -> list[Route | None]:
-    """For each atom the tightest counted chain, at the piece of temperatures where it is weakest; None without one."""
+def best_routes(contract: Contract, obligation: Obligation, effort: Effort = TABLE) -> list[Route | None]:
+    """For each atom the tightest counted chain, at the piece of temperatures where it is weakest; None without one.
+
+    Chains are chosen by the shipped table; a recursion in the chosen one is then run at the given effort, on every
+    piece, and the affinity product put beside it.
+    """
     parts = pieces(contract, obligation.scope)
     known = [_facts_together(contract, obligation, piece) for piece in parts]
     out: list[Route | None] = []
@@ -69,11 +74,21 @@ def best_routes(contract: Contract, obligation: Obligation) -> list[Route | None
             if fact is None:
                 missing = True
                 break
-            route = Route(atom, fact, weakest_limit(atom, piece))
+            boxes = replace(piece_parameters(contract, obligation, piece), effort=effort)
+            route = _run(Route(atom, fact, weakest_limit(atom, piece)), boxes)
             if worst is None or route.slack < worst.slack:
                 worst = route
         out.append(None if missing else worst)
     return out
+
+
+def _run(route: Route, boxes: Parameters) -> Route:
+    """The route with its recursion run, beside the same chain with the affinity product; as it is without a recursion."""
+    if not any(f.lemma is not None and f.lemma.special for f in route.fact.chain()):
+        return route
+    fact = again(route.fact, boxes, {}) if boxes.effort.run else route.fact
+    formula = again(route.fact, boxes, dict.fromkeys(SPECIALS, "seq_affinity"))
+    return replace(route, fact=fact or route.fact, formula=formula)
 
 
 def _facts_together(contract: Contract, obligation: Obligation, piece: Piece) -> list[Fact | None]:

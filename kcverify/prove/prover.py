@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from kcverify.bounds.special import SPECIALS, Effort
+from kcverify.bounds.special import Effort
 from kcverify.catalog.lemmas import ROWS
 from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
@@ -22,6 +22,7 @@ from kcverify.prove.obligations import (
     pieces,
     whole_piece,
 )
+from kcverify.prove.reasons import classified
 from kcverify.prove.remedy import expected_exceedances, remedies
 from kcverify.prove.replay import search
 from kcverify.prove.verdict import Limits, Route, Status, Verdict
@@ -33,7 +34,7 @@ def prove(contract: Contract, limits: Limits | None = None) -> tuple[Verdict, ..
     `PROVED` only from enclosures or an unsatisfiable core; `REFUTED` only with an instance that was re-evaluated.
     """
     limits = limits or Limits()
-    return tuple(decide(contract, o, limits) for o in obligations(contract))
+    return tuple(classified(contract, o, decide(contract, o, limits)) for o in obligations(contract))
 
 
 def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdict:
@@ -50,8 +51,9 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
             if missing
             else _unprovable(claim)
         )
-        return Verdict(claim, scope, Status.UNKNOWN, "none", (), (), reason)
-    best = _refined(contract, obligation, limits)
+        code = "guarantee_needs" if missing else "not_implied"
+        return Verdict(claim, scope, Status.UNKNOWN, "none", (), (), reason, code=code)
+    best = corner.best_routes(contract, obligation, Effort(run=True, cache=limits.cache))
     routes = tuple(corner.clause_routes(contract, obligation))
     assumed = _assumed(contract)
     found = tuple(r for r in best if r is not None)
@@ -71,25 +73,6 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
         )
     reason, help_ = _why(contract, obligation, best, routes, limits)
     return Verdict(claim, scope, Status.UNKNOWN, "none", found, routes, reason, gap, help_, assumed=assumed)
-
-
-def _refined(contract: Contract, obligation: Obligation, limits: Limits) -> list[Route | None]:
-    """The best routes; where one rests on a recursion, by a run of it, beside the best that needs none."""
-    best = corner.best_routes(contract, obligation)
-    if not any(r is not None and _recursive(r) for r in best):
-        return best
-    given = obligation.parameters
-    run = replace(obligation, parameters=replace(given, effort=Effort(run=True, cache=limits.cache)))
-    plain = replace(obligation, parameters=replace(given, without=frozenset(SPECIALS)))
-    formulas = [r.fact if r is not None else None for r in corner.best_routes(contract, plain)]
-    return [
-        None if r is None else replace(r, formula=f if _recursive(r) else None)
-        for r, f in zip(corner.best_routes(contract, run), formulas, strict=True)
-    ]
-
-
-def _recursive(route: Route) -> bool:
-    return any(f.lemma is not None and f.lemma.special for f in route.fact.chain())
 
 
 def _core(routes: tuple[Route, ...]) -> tuple[str, ...]:

@@ -76,7 +76,8 @@ class Verdict:
     """The answer for one claim on one slice ("" for all traffic).
 
     `best` has one route per atom, the tightest that counts; `routes` all of them. `gap` is the threshold at which the
-    claim would be proved. `step` says which step of the engine decided.
+    claim would be proved. `step` says which step of the engine decided, `code` is the slug of the reason
+    where the claim is not proved.
     """
 
     claim: Clause
@@ -91,3 +92,4 @@ class Verdict:
     core: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
     assumed: tuple[str, ...] = ()
+    code: str = ""

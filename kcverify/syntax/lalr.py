@@ -15,14 +15,14 @@ from kcverify.source import Source, Span
 from kcverify.syntax import tree
 
 _TOKEN = re.compile(
-    r"(?:[ \t\r]+|\#[^\n]*)*(?:"
+    r"(?>[ \t\r]+|\#[^\n]*)*+(?:"
     r"(?P<CLASS>C-[A-Z]{3}-[0-9]{2})|(?P<QUANTILE>p[0-9]+\.[0-9]+)|(?P<NAME>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<NUMBER>[0-9](?:_?[0-9])*(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9]+)?)"
     r'|(?P<STRING>"[^"\r\n]*")|(?P<_SEP>(?:\r?\n|;)(?:[ \t\r\n;]|\#[^\n]*\n)*)'
     r"|(?P<SIGN>\|\||->|<=|>=|==|!=|[-<>{}()\[\],:=^+*/%?])"
     r"|(?P<END>\Z))"
 )
-_BLANK = re.compile(r"(?:[ \t\r]+|\#[^\n]*)*")
+_BLANK = re.compile(r"(?>[ \t\r]+|\#[^\n]*)*+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _INLINE, _NODE, _NAME, _TEXT, _NUMBER = range(5)

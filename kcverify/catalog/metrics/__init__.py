@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kcverify.catalog.metrics import claims, numerical, runtime, statistical
+from kcverify.catalog.metrics import claims, numerical, runtime, sampled, statistical
 from kcverify.catalog.model import Metric, Statistic
 
-ROWS: tuple[Metric, ...] = (*numerical.ROWS, *statistical.ROWS, *runtime.ROWS, *claims.ROWS)
+ROWS: tuple[Metric, ...] = (*numerical.ROWS, *sampled.ROWS, *statistical.ROWS, *runtime.ROWS, *claims.ROWS)
 
 BY_NAME: dict[str, Metric] = {name: row for row in ROWS for name in (row.name, *row.aliases)}
 """Rows by name and alias. Metrics with a direction carry it in the name: `kl(candidate || reference)`."""

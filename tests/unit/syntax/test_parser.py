@@ -189,12 +189,25 @@ def test_rubbish_is_a_diagnostic(text: str) -> None:
         "contract c\nslice a = " + "(" * 100_000,
         "contract c\n" + "numerical {" * 100_000,
         "contract c\nparam a = " + "-" * 100_000 + "1",
+        "contract c\nparam a = " + " " * 100_000 + "&",
+        "contract c\nparam a = 1" + "\t \r" * 30_000 + "é # x",
         "contract c\nslice a = " + "not " * 100_000 + "b > 1",
         "contract c\nparam a = " + "2^" * 100_000 + "2",
         "x" * 10_000_000,
         "contract c\n" + "numerical { a: tv <= 0.1 -> L1 }\n" * 320_000,
     ],
-    ids=["brackets", "open brackets", "blocks", "minus", "not", "powers", "10 MB word", "10 MB contract"],
+    ids=[
+        "brackets",
+        "open brackets",
+        "blocks",
+        "minus",
+        "spaces",
+        "blanks",
+        "not",
+        "powers",
+        "10 MB word",
+        "10 MB contract",
+    ],
 )
 def test_excess_is_answered_quickly(text: str) -> None:
     start = time.perf_counter()
