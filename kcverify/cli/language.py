@@ -60,19 +60,19 @@ def convert(
     """Write a contract in another form, without loss: the digest stays the same."""
     from kcverify.diagnostics import input_error
     from kcverify.forms.read import FORMS
-    from kcverify.forms.schema import FILE
+    from kcverify.forms.version import SCHEMA
     from kcverify.output.convert import convert_file
 
     if to not in FORMS:
         raise input_error("option_invalid", option="--to", reason=f"`{to}` is not kc, yaml or json", hint="--to yaml")
-    _deliver(convert_file(file, to, schema or FILE), output)
+    _deliver(convert_file(file, to, schema or SCHEMA), output)
     return 0
 
 
 @app.command(epilog="Example: kcverify schema -o kcverify.schema.json")
 def schema(output: Output = "-") -> int:
     """Print the JSON Schema of the YAML and JSON forms."""
-    from kcverify.forms.schema import schema as build
+    from kcverify.docgen.schema import schema as build
     from kcverify.forms.write import json_text
 
     _deliver(json_text(build()), output)

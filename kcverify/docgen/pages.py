@@ -6,8 +6,8 @@ from kcverify.catalog import lemmas, metrics, units
 from kcverify.catalog.model import Lemma, Metric
 from kcverify.codes import ROWS as CODES
 from kcverify.codes import Code
-from kcverify.editor.textmate import grammar
-from kcverify.forms.schema import schema
+from kcverify.docgen.schema import schema
+from kcverify.docgen.textmate import grammar
 from kcverify.forms.write import json_text
 from kcverify.output.catalogue import arguments_text, range_text
 

@@ -12,6 +12,9 @@ removed with the next major version only, never sooner than one minor version af
 every minor version of its own major version up to its own, and refuses what is newer than itself.
 """
 
+SCHEMA = "kcverify.schema.json"
+"""Name under which the schema of the forms is published; the modeline of a YAML contract points at it."""
+
 _FORM = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")
 
 

@@ -7,17 +7,17 @@ from kcverify.elaborate import elaborate_file
 from kcverify.forms import write
 from kcverify.forms.files import read_source
 from kcverify.forms.read import form_of, read
-from kcverify.forms.schema import FILE
+from kcverify.forms.version import SCHEMA
 from kcverify.source import Source
 from kcverify.syntax.printer import formatted, pretty
 
 
-def convert_file(path: str, form: str, schema: str = FILE) -> str:
+def convert_file(path: str, form: str, schema: str = SCHEMA) -> str:
     """The file as `kc`, `yaml` or `json`. Raises InputError where it cannot be read or is no valid contract."""
     return convert_source(read_source(path), form, schema)
 
 
-def convert_source(source: Source, form: str, schema: str = FILE) -> str:
+def convert_source(source: Source, form: str, schema: str = SCHEMA) -> str:
     """The source in another form; comments stay only from `.kc` to `.kc`. Raises InputError for a faulty contract."""
     report = Report()
     tree = read(source, report)

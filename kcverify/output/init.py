@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from fractions import Fraction
 
-from kcverify import arguments
 from kcverify.diagnostics import InputError, Report, input_error
 from kcverify.elaborate import elaborate
 from kcverify.elaborate.contract import Contract
-from kcverify.exact import decimal_exact
+from kcverify.exact import NumberError, decimal_exact, parse_number
 from kcverify.output.format import format_source
 from kcverify.prove.budget import derive
 from kcverify.source import Source
@@ -80,18 +80,28 @@ def _quoted(option: str, text: str) -> str:
     return f'"{text}"'
 
 
+def _number(option: str, text: str) -> Fraction:
+    try:
+        return parse_number(text)
+    except NumberError as error:
+        hint = "write a number such as 0.05 or 0.1%"
+        raise input_error("option_invalid", option=option, reason=str(error), hint=hint) from None
+
+
 def _ends(option: str, text: str) -> str:
-    low, high = arguments.span(option, text)
-    return f"[{decimal_exact(low)}, {decimal_exact(high)}]"
+    """`low..high`, or one number, as a range of the language."""
+    low, dots, high = text.partition("..")
+    ends = _number(option, low), _number(option, high if dots else low)
+    return f"[{decimal_exact(ends[0])}, {decimal_exact(ends[1])}]"
 
 
 def _draft(answers: Answers, limit: str) -> str:
     if not answers.name.isidentifier() or not answers.name.isascii():
         reason = f"`{answers.name[:40]}` is not a name"
         raise input_error("option_invalid", option="--name", reason=reason, hint="letters, digits and `_`")
-    horizon = arguments.number("--horizon", answers.horizon)
-    tolerance = decimal_exact(arguments.number("--tolerance", answers.tolerance))
-    exception = decimal_exact(arguments.number("--exception", answers.exception) * 100)
+    horizon = _number("--horizon", answers.horizon)
+    tolerance = decimal_exact(_number("--tolerance", answers.tolerance))
+    exception = decimal_exact(_number("--exception", answers.exception) * 100)
     return f"""contract {answers.name} version "1.0"
 pair {{
   reference baseline = {_quoted("--reference", answers.reference)}

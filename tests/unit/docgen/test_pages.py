@@ -12,7 +12,7 @@ import yaml
 from kcverify.catalog import lemmas, metrics
 from kcverify.codes import ROWS
 from kcverify.docgen.pages import pages
-from kcverify.editor.textmate import grammar
+from kcverify.docgen.textmate import grammar
 
 ROOT = Path(__file__).resolve().parents[3]
 

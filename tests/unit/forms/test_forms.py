@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from kcverify.diagnostics import Diagnostic, Report
+from kcverify.docgen.schema import schema
 from kcverify.elaborate import Elaborated, elaborate_file
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.elaborate.form import digest, kernel, pair
 from kcverify.forms import write
 from kcverify.forms.items import CHARACTERS
 from kcverify.forms.read import form_of, read
-from kcverify.forms.schema import schema
 from kcverify.forms.version import LANGUAGE, is_readable
 from kcverify.output.convert import convert_source
 from kcverify.source import Source, Span

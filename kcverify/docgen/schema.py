@@ -15,9 +15,6 @@ from kcverify.forms.version import LANGUAGE
 
 Schema = dict[str, Any]
 
-FILE = "kcverify.schema.json"
-"""Name under which the schema is published; the modeline of a YAML contract points at it."""
-
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _TEXT: Schema = {"type": "string", "pattern": '^[^"\\r\\n]*$'}
 
