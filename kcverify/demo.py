@@ -18,21 +18,24 @@ from kcverify.output.style import paint
 from kcverify.prove.check import check
 from kcverify.resources import contracts_dir, data_path
 
-FORMATS = ("bfloat16", "int8", "w8a8", "fp8", "int4")
 Say = Callable[[str], None]
 Write = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
 class Tour:
-    """What differs between the models: the sides' prefix, requests and window."""
+    """What differs between the models: the sides' prefix, window and number of requests, the kernel formats."""
 
     prefix: str
     window: int
-    limit: int | None
+    limit: int
+    formats: tuple[str, ...]
 
 
-TOURS = {"tinylm": Tour("demo", 24, 680), "smollm2": Tour("smollm2", 32, 16)}
+TOURS = {
+    "tinylm": Tour("demo", 24, 680, ("bfloat16", "int8", "w8a8", "fp8", "int4")),
+    "smollm2": Tour("smollm2", 32, 8, ("bfloat16", "int8_bf16", "w8a8", "fp8", "int4_bf16")),
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def run(setting: Setting, say: Say, write: Write, color: bool) -> int:
     write(str(monitor), text)
     say(paint("3. A torch monitor, generated", "bold", color) + f"\n\n  {monitor}, {len(text.splitlines())} lines\n")
     say(paint("4. Real kernels against the float32 reference", "bold", color) + "\n")
-    results = [_measure(contract, tour, fmt, setting, write) for fmt in FORMATS]
+    results = [_measure(contract, tour, fmt, setting, write) for fmt in tour.formats]
     say("\n".join(measure_output.rows_table(results)) + "\n")
     for result in results:
         say(f"  {result['pair']['candidate']}: {measure_output.sentence(result)}")

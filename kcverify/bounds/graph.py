@@ -267,7 +267,8 @@ def propagate(
             work.append(fact)
 
     for p in strongest(premises):
-        offer(p)
+        if p.node.quantity != "effective_span" or set(_ROW["effective_span"].requires) <= parameters.conditions:
+            offer(p)
     while work:
         fact = work.popleft()
         if best[fact.node] is not fact:

@@ -26,11 +26,23 @@ from kcverify.cli.common import (
 
 
 @app.command(epilog="Example: kcverify check contracts/rl_rollout.kc --format json")
-def check(files: Files, format: Format = "text", contract: Name = None, set: Set = None) -> int:
+def check(
+    files: Files,
+    format: Format = "text",
+    contract: Name = None,
+    set: Set = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="show a minimal proof of each guarantee, step by step")
+    ] = False,
+    all_cores: Annotated[
+        bool, typer.Option("--all-cores", help="show all minimal sets of clauses that contradict or prove")
+    ] = False,
+) -> int:
     """Prove the guarantees of contracts and report what is wrong with their clauses."""
     from kcverify import driver
     from kcverify.diagnostics import Diagnostic, InputError
     from kcverify.output import check as output
+    from kcverify.output import explain_proof as reasons
     from kcverify.prove.check import Checked
     from kcverify.prove.check import check as prove
     from kcverify.render import render_all
@@ -53,9 +65,17 @@ def check(files: Files, format: Format = "text", contract: Name = None, set: Set
         code = worse(code, 2 if bad else max((c.exit_code for c in checked), key=RANK.index, default=0))
         if not as_json:
             parts = [render_all(found, color=color)] if found else []
-            say("\n\n".join([*parts, *(output.text(c, color) for c in checked)]) + "\n")
+            for c in checked:
+                parts.append(output.text(c, color))
+                if explain or all_cores:
+                    parts.append(reasons.explain_text(c, color, every=all_cores))
+            say("\n\n".join(part for part in parts if part) + "\n")
     if as_json:
-        emit(output.data(results, code))
+        answer = output.data(results, code)
+        for file, (_, _, found_in) in zip(answer["files"] if explain or all_cores else [], results, strict=False):
+            for shown, c in zip(file["contracts"], found_in, strict=True):
+                shown["explained"] = reasons.explain_data(c, every=all_cores)
+        emit(answer)
     else:
         say(output.closing([c for _, _, cs in results for c in cs], color))
     return code

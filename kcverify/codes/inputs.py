@@ -144,4 +144,11 @@ ROWS: tuple[Code, ...] = (
         "`derive` fills the limits that a contract leaves open.",
         "write `?` in place of the limit that you want to know",
     ),
+    _row(
+        "KC432",
+        "assumption_mismatch",
+        "the contract assumes {assumed}, and the run has {found}",
+        "Guarantees are proved under the contract's assumptions; a run under others says nothing about them.",
+        "run what the contract assumes, or change the assumption",
+    ),
 )

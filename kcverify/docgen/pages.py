@@ -6,6 +6,7 @@ from kcverify.catalog import lemmas, metrics, units
 from kcverify.catalog.model import Lemma, Metric
 from kcverify.codes import ROWS as CODES
 from kcverify.codes import Code
+from kcverify.docgen.answers import answers
 from kcverify.docgen.schema import schema
 from kcverify.docgen.textmate import grammar
 from kcverify.forms.write import json_text
@@ -21,6 +22,7 @@ def pages() -> dict[str, str]:
         "lemmas.md": lemmas_page(),
         "codes.md": codes_page(),
         "kcverify.schema.json": json_text(schema()),
+        "answers.schema.json": json_text(answers()),
         "editors/kc.tmLanguage.json": json_text(grammar()),
     }
 

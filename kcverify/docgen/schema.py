@@ -114,7 +114,7 @@ def _kernel() -> Schema:
     lines = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     return _object({
         "kind": {"const": "kernel"}, "name": _ref("name"), "version": _version(), "description": _TEXT,
-        "class": {"type": "string", "pattern": "^C-[A-Z]{3}-[0-9]{2}$"}, "params": _named(_ref("number")),
+        "class": {"type": "string", "pattern": "^C-[A-Z]{3}-[0-9]{2}$"},
         **dict.fromkeys(SECTIONS, lines),
     }, "kind", "name")  # fmt: skip
 

@@ -35,6 +35,7 @@ _KINDS = {
     "keyword": lsp.CompletionItemKind.Keyword, "field": lsp.CompletionItemKind.Field,
     "parameter": lsp.CompletionItemKind.Constant, "assumption": lsp.CompletionItemKind.Constant,
 }  # fmt: skip
+_TOP = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
 _EFFORT = Limits(solver_ms=500, candidates=16, remedy_steps=8)
 
 
@@ -76,16 +77,22 @@ def read_document(document: TextDocument) -> Document:
     return analyse(Source(to_fs_path(document.uri) or document.uri, document.source))
 
 
+def _place(span: Span) -> str:
+    """A place in another file, without its folder."""
+    line, column = span.source.position(span.start)
+    return f"{Path(span.source.name).name}:{line}:{column}"
+
+
 def diagnostics(found: Iterable[Diagnostic], document: TextDocument) -> list[lsp.Diagnostic]:
-    """Diagnostics in the words of the protocol, with their hints and second places."""
+    """Diagnostics in the words of the protocol, with hints and second places; those of used files at the top."""
     out = []
     codec = document.position_codec
     for item in found:
-        if item.span is not None and _uri(item.span.source, document) != document.uri:
-            continue
-        where = (
-            range_of(item.span, codec) if item.span is not None else lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
-        )
+        where, message = _TOP, item.message
+        if item.span is not None and _uri(item.span.source, document) == document.uri:
+            where = range_of(item.span, codec)
+        elif item.span is not None:
+            message = f"{_place(item.span)}: {message}"
         related = [
             lsp.DiagnosticRelatedInformation(
                 lsp.Location(_uri(r.span.source, document), range_of(r.span, codec)), r.label
@@ -95,7 +102,8 @@ def diagnostics(found: Iterable[Diagnostic], document: TextDocument) -> list[lsp
         hint = f"\nhint: {item.hint}" if item.hint else ""
         out.append(
             lsp.Diagnostic(
-                where, item.message + hint, _SEVERITIES[item.severity], f"{item.code.id} {item.code.slug}",
+                where,
+                message + hint, _SEVERITIES[item.severity], f"{item.code.id} {item.code.slug}",
                 source="kcverify", related_information=related or None,
             )
         )  # fmt: skip

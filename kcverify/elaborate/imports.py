@@ -64,8 +64,11 @@ def resolve(file: tree.File, report: Report, limits: ImportLimits = LIMITS) -> t
 
 
 def _identity(path: Path) -> Path:
-    """One path for all spellings of it."""
-    return Path.cwd().joinpath(path).resolve()
+    """One path for all spellings of it; a path that cannot be one stands for itself."""
+    try:
+        return Path.cwd().joinpath(path).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return path
 
 
 def _unit(

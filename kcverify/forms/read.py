@@ -29,7 +29,7 @@ PAIR_KEYS = (
     "kind", "name", "version", "extends", "description", "params", "pair", "assume", "slices", *FAMILIES,
     "split", "observability", "escalate", "promote",
 )  # fmt: skip
-KERNEL_KEYS = ("kind", "name", "version", "description", "class", "params", *SECTIONS)
+KERNEL_KEYS = ("kind", "name", "version", "description", "class", *SECTIONS)
 
 
 def form_of(source: Source) -> str:

@@ -95,6 +95,10 @@ def measure_contract(
     sampled = any(c.metric.name in _SAMPLED for c in contract.clauses)
 
     def feed(rows: Rows) -> None:
+        width = contract.assumptions.vocabulary
+        if width is not None and width != rows.reference.shape[-1]:
+            found = f"{rows.reference.shape[-1]} entries"
+            raise input_error("assumption_mismatch", assumed=f"a vocabulary of {width}", found=found)
         keep = slice(None) if not sampled else rows.next_ids >= 0
         ids = (
             rows.request_ids

@@ -83,7 +83,11 @@ def limits_entry(found: Iterable[Atom]) -> dict[str, list[str]]:
 def clause_entry(clause: Clause, contract: Contract) -> dict[str, Any] | None:
     """A clause as the kernel reads it; None where no rule can use it."""
     limits, t = limits_entry(atoms(clause)), contract.assumptions.temperature
-    if not limits or (clause.band is not None and (clause.band.parameter != "temperature" or t is None)):
+    if (
+        not limits
+        or clause.argument("clip") is not None
+        or (clause.band is not None and (clause.band.parameter != "temperature" or t is None))
+    ):
         return None
     out: dict[str, Any] = {"name": clause.name, "mode": mode_of(clause).value, "limits": limits}
     if clause.exception and mode_of(clause) is Mode.POINT:
@@ -168,7 +172,7 @@ def _reached(draft: Draft, obligation: Obligation) -> None:
         kernel.need(ok, f"{goal.node.quantity} is not reached with {kernel.DIGITS} digits")
 
 
-def instance_entry(contract: Contract, found: Counterexample) -> dict[str, Any]:
+def instance_entry(contract: Contract, found: Counterexample, mode: str) -> dict[str, Any]:
     """A counterexample as the kernel reads it. Raises NotCertifiedError where it evaluates some clause not at all."""
     if found.exceeding_share:
         raise NotCertifiedError("the kernel evaluates no counterexample with exceeding responses")
@@ -180,7 +184,7 @@ def instance_entry(contract: Contract, found: Counterexample) -> dict[str, Any]:
     moved = [b - a for a, b in zip(found.reference_logits, found.candidate_logits, strict=True)]
     return {
         "temperature": number(found.temperature),
-        "tokens": found.horizon,
+        "tokens": found.horizon if mode == "sequence" else 1,
         "reference": [number(x) for x in found.reference_logits],
         "candidate": [number(x) for x in found.candidate_logits],
         "lifted": [i for i, x in enumerate(moved) if x > 0],
@@ -212,7 +216,7 @@ def _evidence(
     if verdict.counterexample is None:
         raise NotCertifiedError("an open verdict")
     free = [c.name for c in contract.clauses if _free(c)]
-    out = {"instance": instance_entry(inner, verdict.counterexample)} | ({"free": free} if free else {})
+    out = {"instance": instance_entry(inner, verdict.counterexample, claim["mode"])} | ({"free": free} if free else {})
     try:
         kernel.refute(claim | out, entries, p)
     except kernel.BROKEN as error:

@@ -111,7 +111,7 @@ class Line(Fact):
 def lines(clauses: Iterable[Clause], piece: Piece) -> list[Line]:
     """The clauses' usable limits on a piece of temperatures."""
     out = []
-    for a in (a for c in clauses for a in atoms(c)):
+    for a in (a for c in clauses if c.argument("clip") is None for a in atoms(c)):
         if a.upper is BY_NAME[a.node.quantity].upper and a.node.quantity in kernel.TOKEN | kernel.RESPONSE:
             weakest = (max if a.upper else min)(a.at(piece.low), a.at(piece.high))
             out.append(Line(a.node, weakest, None, (), a.clause, a.constant, a.slope))

@@ -14,7 +14,7 @@ from kcverify.prove.lognormal import length_findings
 from kcverify.prove.measurability import carrier_findings, sample_findings
 from kcverify.prove.policy import policy_findings
 from kcverify.prove.prover import prove
-from kcverify.prove.sampled import sampled_findings
+from kcverify.prove.sampled import sampled_findings, unmeasured
 from kcverify.prove.slices import slice_findings
 from kcverify.prove.verdict import Limits, Status, Verdict
 
@@ -77,4 +77,5 @@ def check(contract: Contract, limits: Limits | None = None) -> Checked:
         contract = fill(contract, budgets)
     findings(contract, report, limits)
     verdicts = prove(contract, limits)
-    return Checked(contract, written, verdicts, report, tuple(not_enforced(contract)), tuple(budgets))
+    unenforced = (*unmeasured(contract), *not_enforced(contract))
+    return Checked(contract, written, verdicts, report, unenforced, tuple(budgets))

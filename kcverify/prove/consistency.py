@@ -102,19 +102,21 @@ def ground(contract: Contract, scope: str, limits: Limits) -> Ground:
 def _model(ground: Ground, kind: str) -> Model:
     """The model of the clauses in the bound graph (`graph`, those that a proof can need) or of the others (`readings`)."""
     if kind not in ground.models:
-        inside = [c for c in ground.clauses if in_graph(c) is (kind == "graph")]
-        if kind == "graph":
-            inside = list(linear.essential(inside, ground.piece, ground.parameters))
-        given = [a for c in inside for a in atoms(c)] if kind == "graph" else []
-        encoding = linear.encode(ground.piece, ground.parameters, given, ())
-        model = Model(tuple(inside), encoding, linear.switchable(encoding, ground.limits))
-        for c in inside:
-            graph = kind == "graph"
-            found = z3.And([encoding.atom_formula(a) for a in atoms(c)]) if graph else _reading(encoding, c)
-            model.formulas[c.name] = linear.bound_to_band(encoding, c, found)
-            model.solver.add(z3.Implies(z3.Bool(c.name), model.formulas[c.name]), *([] if graph else _range_of(c)))
-        ground.models[kind] = model
+        inside = tuple(c for c in ground.clauses if in_graph(c) is (kind == "graph"))
+        kept = linear.essential(inside, ground.piece, ground.parameters) if kind == "graph" else inside
+        ground.models[kind] = _built(ground, kept)
     return ground.models[kind]
+
+
+def _built(ground: Ground, clauses: tuple[Clause, ...]) -> Model:
+    encoding = linear.encode(ground.piece, ground.parameters, [a for c in clauses for a in atoms(c)], ())
+    model = Model(clauses, encoding, linear.switchable(encoding, ground.limits))
+    for c in clauses:
+        inside = in_graph(c)
+        found = z3.And([encoding.atom_formula(a) for a in atoms(c)]) if inside else _reading(encoding, c)
+        model.formulas[c.name] = linear.bound_to_band(encoding, c, found)
+        model.solver.add(z3.Implies(z3.Bool(c.name), model.formulas[c.name]), *([] if inside else _range_of(c)))
+    return model
 
 
 def _core(model: Model, given: Iterable[str], extra: z3.BoolRef | None) -> tuple[str, ...] | None:
@@ -231,8 +233,10 @@ def implied(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...
         if core or not any(linear.coupled(c) for c in ground.clauses if in_graph(c)):
             return core
     model = _model(ground, "graph" if in_graph(clause) else "readings")
-    if clause.name not in model.formulas or len([a for a in atoms(clause) if a.node.rho]) > 1:
+    if len([a for a in atoms(clause) if a.node.rho]) > 1:
         return ()
+    if clause.name not in model.formulas:
+        model = _built(ground, (*model.clauses, clause))
     others = [
         c.name
         for c in model.clauses

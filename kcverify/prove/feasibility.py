@@ -147,7 +147,11 @@ def _within_noise(clause: Clause, floor: Floor, noise: dict[Node, Fact], report:
             f"{decimal_up(found, 3)}: a monitor that reads them cannot tell whether a kernel keeps it"
         )
         report.add(
-            "unmeasurable", clause.value_span, name=clause.name, reason=reason, hint=f"allow at least {decimal_up(found, 3)}"
+            "unmeasurable",
+            clause.value_span,
+            name=clause.name,
+            reason=reason,
+            hint=f"allow at least {decimal_up(found, 3)}",
         )
 
 

@@ -30,6 +30,7 @@ RESPONSE = LOWER - {"bc"} | {f"kl_seq_{w}" for w in WAYS}
 RESPONSE |= {"chi2_seq", "tv_seq", "ratio_gap_seq", "perplexity_factor", "reward_drift", "pass_rate_drift", "pg_bias"}
 TOKEN = {"bc", "chi2", "tv", "log_ratio", "clip_share", "effective_span", "logit_drift", "logit_span"}
 TOKEN |= {"ratio_above", "ratio_below", "ratio_gap"} | {f"kl_{w}" for w in WAYS}
+COUNTING = ("mix", "union", "affinity", "binomial", "optimal")  # rules that charge for the exceptions of their premise
 BROKEN = (ArithmeticError, AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError)
 Row = tuple[str, str, dict[int, Q], Q, Q]  # quantity, mode, exception by clause, limit, its slope in the temperature
 
@@ -38,6 +39,12 @@ def need(condition: object, reason: str) -> None:
     """Raise ValueError with the reason unless the condition holds: the certificate then proves nothing."""
     if not condition:
         raise ValueError(reason)
+
+
+def num(text: Any) -> Q:
+    """An exact number, always written as text: a JSON number would not be the one that is printed."""
+    need(isinstance(text, str), "a number that is not written as text")
+    return Q(text)
 
 
 # fmt: off
@@ -201,20 +208,20 @@ def side(row: Row, t: Q) -> Q:
 
 def limits(x: Any, key: int = 0) -> list[Row]:
     """What a clause (with its number) or a claim bounds, one row for each quantity."""
-    rho, mode, found = Q(x.get("except", 0)), x["mode"], x["limits"].items()
+    rho, mode, found = num(x.get("except", "0")), x["mode"], x["limits"].items()
     need(0 <= rho <= (mode == "point") and mode in ("point", "mean", "sequence"), "an exception out of place")
-    need(all(q in (RESPONSE if mode == "sequence" else TOKEN) for q, _ in found), "a quantity out of place")
-    return [(q, mode, {key: rho} if rho else {}, Q(v[0]), Q(v[1])) for q, v in found]
+    need(found and all(q in (RESPONSE if mode == "sequence" else TOKEN) for q, _ in found), "a quantity out of place")
+    return [(q, mode, {key: rho} if rho else {}, num(v[0]), num(v[1])) for q, v in found]
 
 
 def given(x: Any, key: int, gives: str, on: str, ends: list[Q], last: bool) -> Row:
     """A clause as a row, where it speaks of every context of the slice `on` at every temperature of the piece."""
     row = next(r for r in limits(x, key) if r[0] == gives)
     whole = "on" not in x and (on == "" or row[1:3] == ("point", {}))
-    need(whole or on in x.get("on", []), "a clause on other contexts")
-    low, high, end = x.get("band", (ends[0], ends[1], "closed"))
-    need(Q(low) <= ends[0] and ends[1] <= Q(high), "a clause at other temperatures")
-    need(ends[1] < Q(high) or end == "closed" or not last, "a band that leaves its end open")
+    need(whole or (isinstance(x["on"], list) and on in x["on"]), "a clause on other contexts")
+    low, high, end = x.get("band", ("0", str(ends[1]), "closed"))
+    need(num(low) <= ends[0] and ends[1] <= num(high), "a clause at other temperatures")
+    need(ends[1] < num(high) or end == "closed" or not last, "a band that leaves its end open")
     return row
 
 
@@ -230,7 +237,7 @@ def conclude(x: Any, rows: list[Row], p: Any, ends: list[Q]) -> Row:
     mode, fails = used[0][1], {k: v for r in used for k, v in r[2].items()}
     need(all(r[1] == mode for r in used), "premises of different modes")
     if by == "combine":
-        w = [Q(v) for v in x["weights"]]
+        w = [num(v) for v in x["weights"]]
         need(min(w) >= 0 and sum(w) == 1 and {r[0] for r in used} == {gives}, "no convex combination")
         pairs = list(zip(w, used, strict=True))
         return gives, mode, fails, sum((a * r[3] for a, r in pairs), Q(0)), sum((a * r[4] for a, r in pairs), Q(0))
@@ -240,11 +247,8 @@ def conclude(x: Any, rows: list[Row], p: Any, ends: list[Q]) -> Row:
     shape = ",".join(r[0] for r in used) + ">" + gives
     need(any(mode[0] in modes and shape == s for modes, s in shapes), f"`{by}` does not give {shape}")
     to = "sequence" if gives in RESPONSE else "mean" if by in ("mean", "mix") else mode
-    need(
-        not fails or to == mode or by in ("mix", "union", "affinity", "binomial", "optimal"),
-        f"`{by}` admits no exception",
-    )
-    p.rho, v = sum(fails.values(), Q(0)), Q(x["value"])
+    need(not fails or to == mode or by in COUNTING, f"`{by}` admits no exception")
+    p.rho, v = sum(fails.values(), Q(0)), num(x["value"])
     u = weakest(by, used, ends)
     need(min(u) >= 0, "a premise below zero")
     got = formula(p, v, *u)
@@ -260,21 +264,34 @@ def conclude(x: Any, rows: list[Row], p: Any, ends: list[Q]) -> Row:
 
 def prove(claim: Any, clauses: list[Any], p: Any) -> None:
     """Check the proof of a claim: pieces that cover the temperatures, half-open but the last, each with its steps."""
-    cuts = [*(Q(x["from"]) for x in claim["proof"]), p.temperature[1]]
-    need(cuts[0] == p.temperature[0] and cuts == sorted(cuts), "pieces that do not cover the temperatures")
+    cuts = [*(num(x["from"]) for x in claim["proof"]), p.temperature[1]]
+    covered = len(cuts) > 1 and cuts[0] == p.temperature[0] and cuts == sorted(cuts)
+    need(covered, "pieces that do not cover the temperatures")
     for i, piece in enumerate(claim["proof"]):
         ends, rows, goals = cuts[i : i + 2], list[Row](), limits(claim)
         for x in piece["steps"]:
             if x["by"] == "clause":
-                k = x["of"][0]
-                last = i == len(claim["proof"]) - 1
+                (k,), last = x["of"], i == len(claim["proof"]) - 1
+                need(k in range(len(clauses)), "no such clause")
                 rows.append(given(clauses[k], k, x["gives"], claim.get("on", ""), ends, last))
             else:
                 rows.append(conclude(x, rows, p, ends))
         fails = {k: v for r in rows[-len(goals) :] for k, v in r[2].items()}
-        need(sum(fails.values()) <= Q(claim.get("except", 0)), "more exceptions than the claim allows")
+        need(sum(fails.values()) <= num(claim.get("except", "0")), "more exceptions than the claim allows")
+        need(ends[1] > 0 or not any(r[4] for r in rows + goals), "a limit that varies with a temperature not assumed")
         for row, goal in zip(rows[-len(goals) :], goals, strict=True):
             need(row[:2] == goal[:2] and all(side(row, t) <= side(goal, t) for t in ends), f"{goal[0]} is not reached")
+
+
+def most(x: Real, n: int) -> Real:
+    """P(Bin(n, x) > n/2), from terms relative to the one at the mean so that none of them is lost to rounding."""
+    odd, even, mean = x * (1 / (1 - x)), (1 - x) * (1 / x), n * x.lo >> BITS
+    terms = {mean: Real(ONE, ONE)}
+    for k in range(mean, n):
+        terms[k + 1] = terms[k] * odd * Q(n - k, k + 1)
+    for k in range(mean, 0, -1):
+        terms[k - 1] = terms[k] * even * Q(k, n - k + 1)
+    return total(v for k, v in terms.items() if 2 * k > n) * (1 / total(terms.values()))
 
 
 def measure(t: Q, z: list[Q], y: list[Q], lifted: list[int], n: int, p: Any) -> dict[str, Any]:
@@ -286,7 +303,7 @@ def measure(t: Q, z: list[Q], y: list[Q], lifted: list[int], n: int, p: Any) -> 
     r, errors = [u - v for u, v in zip(a, b, strict=True)], [v - u for u, v in zip(z, y, strict=True)]
     ps, qs, back = [exp(u) for u in a], [exp(v) for v in b], [x * -1 for x in r]
     masses = [total(s[i] for i in lifted) for s in (ps, qs)]
-    upper = [total(comb(n, k) * x**k * (1 - x) ** (n - k) for k in range(n // 2 + 1, n + 1)) for x in masses]
+    upper = [most(x, n) for x in masses]
     above, below, span = exp(top(r)) - 1, 1 - exp(top(back) * -1), max(errors) - min(errors)
     gap, moved = top([above, below]), top([upper[0] - upper[1], upper[1] - upper[0]])
     return {
@@ -313,15 +330,14 @@ def measure(t: Q, z: list[Q], y: list[Q], lifted: list[int], n: int, p: Any) -> 
 def refute(claim: Any, clauses: list[Any], p: Any) -> None:
     """Check a counterexample: at its logits and temperature it meets every clause and breaks the claim."""
     x, (low, high) = claim["instance"], p.temperature
-    t, n = Q(x["temperature"]), x["tokens"]
-    need(
-        t > 0 and (high == 0 or low <= t <= high) and 1 <= n <= min(getattr(p, "horizon", 1), 4096),
-        "an instance outside the assumptions",
-    )
-    m = measure(t, [Q(v) for v in x["reference"]], [Q(v) for v in x["candidate"]], x["lifted"], n, p)
+    t, n, lifted = num(x["temperature"]), x["tokens"], sorted(set(x["lifted"]))
+    need(t > 0 and (high == 0 or low <= t <= high), "an instance at another temperature")
+    need(1 <= n <= min(getattr(p, "horizon", 1), 4096), "an instance of too many tokens")
+    need(lifted == [i for i in range(len(x["reference"])) if i in lifted], "no such token")
+    m = measure(t, [num(v) for v in x["reference"]], [num(v) for v in x["candidate"]], lifted, n, p)
     for c in clauses:
-        start, end, edge = c.get("band", (t, t, "closed"))
-        if Q(start) <= t < Q(end) or (t == Q(end) and edge == "closed"):
+        start, end, edge = c.get("band", ("0", str(t), "closed"))
+        if num(start) <= t < num(end) or (t == num(end) and edge == "closed"):
             met = all(m[r[0]] * sign(r[0]) <= side(r, t) for r in limits(c))
             need(met, f"the instance breaks `{c['name']}`")
     broken = any(m[g[0]] * sign(g[0]) >= side(g, t) + Q(1, 10**60) for g in limits(claim))
@@ -330,7 +346,7 @@ def refute(claim: Any, clauses: list[Any], p: Any) -> None:
 
 def words(x: Any) -> str:
     """What a clause or a claim says."""
-    slopes = {q: f" + {v[1]} T" if Q(v[1]) else "" for q, v in x["limits"].items()}
+    slopes = {q: f" + {v[1]} T" if num(v[1]) else "" for q, v in x["limits"].items()}
     atoms = [f"{q} {'>=' if q in LOWER else '<='} {v[0]}{slopes[q]}" for q, v in x["limits"].items()]
     rest = [f"{w} {x[k]}" for k, w in (("except", "except"), ("on", "on"), ("band", "for T in")) if k in x]
     return " ".join([*(["mean"] if x["mode"] == "mean" else []), " and ".join(atoms), *rest])
@@ -344,12 +360,12 @@ def seal(doc: Any) -> str:
 
 def setting(facts: dict[str, Any], more: Any = None) -> Any:
     """The assumptions as numbers, beside the rules that a proof may use."""
-    temperature = [Q(x) for x in facts.get("temperature", ("0", "0"))]
+    low, high = (num(x) for x in facts.get("temperature", ("0", "0")))
     texts = {k: v for k, v in facts.items() if k not in ("temperature", "sampler")}
-    numbers = {k: int(v) if k == "horizon" else Q(v) for k, v in texts.items()}
+    numbers = {k: int(v) if k == "horizon" else num(v) for k, v in texts.items()}
     need(facts["sampler"] == "full_softmax", "no rule is about another sampler")
-    need(min(0, *temperature, *numbers.values()) == 0, "an assumption below zero")
-    return SimpleNamespace(temperature=temperature, rules=RULES | (more or {}), **numbers)
+    need(min(0, low, high, *numbers.values()) == 0, "an assumption below zero")
+    return SimpleNamespace(temperature=[low, high], rules=RULES | (more or {}), **numbers)
 
 
 def verify(claim: Any, doc: Any, more: Any) -> str:
@@ -361,7 +377,7 @@ def verify(claim: Any, doc: Any, more: Any) -> str:
     free = [f"any {name}" for name in claim.get("free", ())] + [
         f"{k} {v}" for k, v in claim.get("instance", {}).items()
     ]
-    assumed = [f"{k} {v if isinstance(v, str) else ' to '.join(v)}" for k, v in facts.items()]
+    assumed = [f"{k} {' to '.join(v) if k == 'temperature' else v}" for k, v in facts.items()]
     under = [*assumed, *(f"{c['name']}: {words(c)}" for c in rests), *free]
     return f"{claim['verdict']} {claim['name']}: {words(claim)} [{'; '.join(under)}]"
 
@@ -378,6 +394,7 @@ def check(doc: Any, more: Any = None) -> list[str]:
             out.append(f"not certified: {claim['name']}, {claim['verdict']}: {claim['not_certified']}")
         else:
             out.append(verify(claim, doc, more))
+    need(all(line.isprintable() for line in out), "a name that would not print as it is")
     need(any(line.split()[0] in ("PROVED", "REFUTED") for line in out), "no claim is certified")
     return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -12,6 +12,7 @@ import z3
 
 from kcverify.bounds.graph import Fact, Node, Parameters, apply, corner_of, lifts, propagate, usable
 from kcverify.bounds.invert import weakest_premise
+from kcverify.catalog.lemmas import BY_NAME as LEMMAS
 from kcverify.catalog.lemmas import ROWS
 from kcverify.catalog.model import Lemma, Mode
 from kcverify.catalog.quantities import BY_NAME
@@ -20,9 +21,16 @@ from kcverify.prove.obligations import Atom, Piece, atoms, facts
 from kcverify.prove.verdict import Limits
 
 
+_SPAN = LEMMAS["span_of_drift"]
+
+
 @dataclass(frozen=True)
 class Link:
-    """One instance of a lemma at constants: the premise within `premise` gives the conclusion within `conclusion`."""
+    """One instance of a lemma at constants: the premise within `premise` gives the conclusion within `conclusion`.
+
+    Without a `premise` the row is linear and stands as it is: `sigma <= T conclusion` gives `s <= conclusion`, and
+    `sigma <= 2 delta` for a drift.
+    """
 
     lemma: Lemma
     source: Node
@@ -117,6 +125,8 @@ class Encoding:
     def link_formula(self, link: Link) -> z3.BoolRef:
         """`premise within its constant => conclusion within its constant`."""
         source, target = self.var(link.source), self.var(link.target)
+        if link.premise is None and link.source.quantity == "logit_drift":
+            return target <= z(link.conclusion) * source
         bound = self.temperature * z(link.conclusion) if link.premise is None else z(link.premise)
         within = source <= bound if BY_NAME[link.source.quantity].upper else source >= bound
         reached = target <= z(link.conclusion) if BY_NAME[link.target.quantity].upper else target >= z(link.conclusion)
@@ -186,6 +196,8 @@ def encode(piece: Piece, parameters: Parameters, clauses: Iterable[Atom], claims
     given = frozenset((a.node.quantity, a.node.mode) for a in clauses)
     out = Encoding(piece, parameters, rhos, forward_of(given))
     out.join(clauses)
+    for node in {a.node for a in clauses if a.node.quantity == "logit_drift"}:
+        out.links.append(Link(_SPAN, node, replace(node, quantity="logit_span"), None, Fraction(2)))
     for a in (*clauses, *claims):
         for t in {piece.low, piece.high}:
             out.want(a.node, a.at(t) if natural(a) else _inside(a.at(t)))

@@ -70,21 +70,30 @@ def _geometric(
         return
     place = decimal_near(value_up(sp.exp(_X), {_X: centre}), 6)
     lengths = sorted({*_LENGTHS, *([contract.assumptions.horizon] if contract.assumptions.horizon else [])})
-    shares = ", ".join(
-        f"{100 * share_outside(float(sd), n, float(low) if low else None, float(high) if high else None):.3g}% of {n:,} tokens"
-        for n in lengths
+    ends = [float(x) if x else None for x in (low, high)]
+    shares = " and ".join(
+        f"{100 * share_outside(float(sd), n, *ends):.3g}% of responses of {n:,} tokens" for n in lengths
     )
     reason = (
         f"at log_ratio_sd = {decimal_near(sd, 4)} the geometric mean of a long response tends to e^(-s^2/2) = {place}, outside the "
-        f"window; outside it are by estimate {shares}, and all of them as answers grow"
+        f"window; outside it are, by estimate, {shares}, and all of them as answers grow"
     )
     hint = "widen the window"
     if low is not None and 0 < low < 1:
         most = value_down(sp.sqrt(-2 * sp.log(_X)), {_X: low})
         hint = f"below a per-token sd of {decimal_down(most, 3)} the window holds e^(-s^2/2); or start it at {decimal_down(Fraction(place), 4)} or lower"
     report.add(
-        "unsatisfiable_with_length", clause.value_span, related=_related(contract), name=clause.name, reason=reason, hint=hint
+        "unsatisfiable_with_length",
+        clause.value_span,
+        related=_related(contract),
+        name=clause.name,
+        reason=reason,
+        hint=hint,
     )
+
+
+def _short(x: float) -> str:
+    return f"{x:.2g}".replace("e-0", "e-")
 
 
 def _collapse(contract: Contract, clause: Clause, sd: Fraction, report: Report) -> None:
@@ -96,8 +105,8 @@ def _collapse(contract: Contract, clause: Clause, sd: Fraction, report: Report) 
     if math.exp(-horizon * s * s / 2) >= _COLLAPSED:
         return
     lengths = sorted({*(n for n in _LENGTHS if n < horizon), horizon})
-    medians = ", ".join(f"{math.exp(-n * s * s / 2):.2g} at {n:,} tokens" for n in lengths)
-    ess = ", ".join(f"{math.exp(-n * s * s):.2g} at {n:,}" for n in lengths)
+    medians = ", ".join(f"{_short(math.exp(-n * s * s / 2))} at {n:,} tokens" for n in lengths)
+    ess = ", ".join(f"{_short(math.exp(-n * s * s))} at {n:,}" for n in lengths)
     n = sp.Integer(horizon)
     span = value_down(2 * sp.acosh(2 ** (1 / (2 * n))), {})
     reason = (
@@ -108,5 +117,6 @@ def _collapse(contract: Contract, clause: Clause, sd: Fraction, report: Report) 
         f"add a floor such as `sequence_ratio in [0.5, 2]`, or bound the kernels: an effective span (logit_span over temperature) of "
         f"{decimal_down(span, 3)} keeps `ess >= 0.5` at {horizon:,} tokens, by ESS/N >= cosh(s/2)^(-2H)"
     )
-    report.add("weight_collapse", clause.value_span, related=_related(contract), name=clause.name, reason=reason, hint=hint)
-
+    report.add(
+        "weight_collapse", clause.value_span, related=_related(contract), name=clause.name, reason=reason, hint=hint
+    )

@@ -104,7 +104,11 @@ def _short(clause: Clause, kind: str, rate: Fraction, count: int, supply: Supply
         f"{what} {decimal_near(rate * 100, 6)}% at confidence {confidence} needs {count:,} clean requests{where} however often one looks "
         f"({once:,} in one look; peeking costs {price} times that), and `{supply.stage.name}` supplies {seen:,}"
     )
-    within = f"`except {decimal_up(samples.certified(kind, seen, clause.confidence) * 100, 2)}%`" if seen > 3 else "a larger rate"
+    within = (
+        f"`except {decimal_up(samples.certified(kind, seen, clause.confidence) * 100, 2)}%`"
+        if seen > 3
+        else "a larger rate"
+    )
     if clause.exception == 0:
         within = within.replace("`except ", "`a rate of ")
     hint = f"let `{supply.stage.name}` see {count:,} requests (`min {_round_up(count):_}`), or allow {within}"
@@ -115,7 +119,7 @@ def _short(clause: Clause, kind: str, rate: Fraction, count: int, supply: Supply
 def _round_up(count: int) -> int:
     """The count with two digits, rounded up."""
     scale = 10 ** max(0, len(str(count)) - 2)
-    return -(-count // scale) * scale
+    return int(-(-count // scale) * scale)
 
 
 def carrier_findings(contract: Contract, report: Report) -> None:

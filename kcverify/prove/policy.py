@@ -7,7 +7,7 @@ Events: a breach of a severity, a recovery, the passing of time, a promotion. A 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import z3
@@ -66,6 +66,10 @@ def _state(index: int) -> State:
     )  # fmt: skip
 
 
+def _variables(state: State) -> tuple[z3.ExprRef, ...]:
+    return (state.route, state.stage, state.staying, state.cause, state.hours)
+
+
 def _breach(action: int) -> int:
     return _PROMOTE + 1 + 2 * action
 
@@ -80,7 +84,19 @@ def run(contract: Contract, depth: int) -> Run:
     events = tuple(z3.Int(f"event.{i}") for i in range(depth))
     first = states[0]
     start = z3.And(first.route == 0, first.stage == 0, z3.Not(first.staying), first.cause == -1, first.hours == 0)
-    steps = [_step(contract, a, b, e) for a, b, e in zip(states, states[1:], events, strict=False)]
+    before, after, event = _state(-1), _state(-2), z3.Int("event")
+    template = _step(
+        contract, before, after, event
+    )  # written once: substitution is many times faster than writing it anew
+    steps = [
+        z3.substitute(
+            template,
+            (event, e),
+            *zip(_variables(before), _variables(a), strict=True),
+            *zip(_variables(after), _variables(b), strict=True),
+        )
+        for a, b, e in zip(states, states[1:], events, strict=False)
+    ]
     return Run(states, events, (start, *steps))
 
 
@@ -175,7 +191,7 @@ def _cycles(contract: Contract, report: Report, limits: Limits) -> None:
     """Severities by which the route can leave the candidate and come back while no time passes."""
     if not any(a.recover is not None and not a.dwell for a in contract.actions):
         return
-    found = run(contract, _DEPTH)
+    found = run(replace(contract, stages=()), _DEPTH)
     last = found.states[-1]
     for i, action in enumerate(contract.actions):
         back = z3.And(found.events[-1] == _recovery(i), last.route == 0, last.hours == 0)
@@ -193,15 +209,19 @@ def _unsafe(contract: Contract, report: Report, limits: Limits, weak: set[str]) 
     for i, action in enumerate(contract.actions):
         if action.severity != "L3" or action.severity in weak:
             continue
-        found = run(contract, 2)
-        model = _solve(found, [found.events[1] == _breach(i), found.states[2].route < _SAFE], limits)
+        found = run(replace(contract, stages=()), 2)
+        fails = [found.events[1] == _breach(i), found.states[2].route < _SAFE]
+        model = _solve(found, [*fails, found.events[0] == _STUTTER], limits) or _solve(found, fails, limits)
         if model is not None:
             report.add("policy_unsafe", action.span, action=action.action, trace=_trace(contract, found, model))
 
 
 def _unreachable(contract: Contract, report: Report, limits: Limits) -> None:
     """The first stage that no run enters."""
-    found = run(contract, len(contract.stages))
+    found = run(replace(contract, actions=()), len(contract.stages))  # a breach never helps to be promoted
+    last = len(contract.stages) - 1
+    if _solve(found, [found.states[-1].stage == last], limits) is not None:
+        return
     for i, stage in enumerate(contract.stages):
         if _solve(found, [found.states[-1].stage == i], limits) is None:
             before = contract.stages[i - 1]

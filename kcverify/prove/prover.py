@@ -59,7 +59,7 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
     found = tuple(r for r in best if r is not None)
     if len(found) == len(best) and all(r.holds for r in found):
         return Verdict(claim, scope, Status.PROVED, "corner", found, routes, assumed=assumed, core=_core(found))
-    core = _linear(contract, obligation, limits)
+    core = by_linear(contract, obligation, limits)
     if core:
         return Verdict(claim, scope, Status.PROVED, "linear", found, routes, assumed=assumed, core=core)
     counterexample = None
@@ -104,7 +104,7 @@ def _assumed(contract: Contract) -> tuple[str, ...]:
     return () if contract.assumptions.sampler is not None else ("sampler = full_softmax",)
 
 
-def _linear(contract: Contract, obligation: Obligation, limits: Limits) -> tuple[str, ...]:
+def by_linear(contract: Contract, obligation: Obligation, limits: Limits) -> tuple[str, ...]:
     """Core of a linear proof over the whole temperature range; empty where there is none.
 
     Worth asking only where temperature couples clauses: else the corner step has already found the best chain.

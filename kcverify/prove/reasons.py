@@ -26,7 +26,11 @@ def classified(contract: Contract, obligation: Obligation, verdict: Verdict) -> 
     within = narrowed(contract, obligation.claim)
     if within is None or not obligation.atoms:
         return replace(verdict, code="not_implied")
-    for code, reader in (("exception_missing", _pointwise), ("lower_bound_estimator", _whole), ("jensen_refused", _refused)):
+    for code, reader in (
+        ("exception_missing", _pointwise),
+        ("lower_bound_estimator", _whole),
+        ("jensen_refused", _refused),
+    ):
         found = reader(within, obligation)
         if found is not None:
             reason = verdict.reason if code == "exception_missing" else found
@@ -39,11 +43,15 @@ def _refuted(contract: Contract, obligation: Obligation, verdict: Verdict) -> Ve
     hole = next((c.name for c in contract.clauses if c.limit.hole), None)
     if hole is not None:
         reason = f"no number fills the hole of `{hole}`, so nothing is known about it"
-        return replace(verdict, status=Status.UNKNOWN, step="none", code="hole_impossible", reason=reason, counterexample=None)
+        return replace(
+            verdict, status=Status.UNKNOWN, step="none", code="hole_impossible", reason=reason, counterexample=None
+        )
     within = narrowed(contract, obligation.claim)
     if within is None or _pointwise(within, obligation) is None:
         return replace(verdict, code="refuted")
-    names = " and ".join(f"`{c.name}`" for c in contract.clauses if c.exception and c.name in _sources(within, obligation))
+    names = " and ".join(
+        f"`{c.name}`" for c in contract.clauses if c.exception and c.name in _sources(within, obligation)
+    )
     reason = f"{verdict.reason}; it would hold without the exception of {names}, so the claim must state one"
     return replace(verdict, code="exception_missing", reason=reason)
 

@@ -77,7 +77,14 @@ def image(metric: str, d: Within) -> tuple[Fraction, Fraction]:
     sizes = [abs(d.low), abs(d.high)]
     if metric == "token_log_ratio":
         return Fraction(0) if inside else min(sizes), max(sizes)
-    return Fraction(0) if inside else min(_down(_K3, x) for x in (d.low, d.high)), max(_up(_K3, x) for x in (d.low, d.high))
+    return Fraction(0) if inside else min(_down(_K3, x) for x in (d.low, d.high)), max(
+        _up(_K3, x) for x in (d.low, d.high)
+    )
+
+
+def unmeasured(contract: Contract) -> tuple[str, ...]:
+    """Names of clauses on the sampled token that no monitor of this version measures: all but those on its log ratio."""
+    return tuple(c.name for c in contract.clauses if c.metric.name in METRICS[1:])
 
 
 def sampled_findings(contract: Contract, report: Report) -> None:
@@ -142,7 +149,7 @@ def _dead(contract: Contract, clause: Clause, known: Within, report: Report) -> 
     names = " and ".join(f"`{n}`" for n in known.sources)
     keep = "keeps" if len(known.sources) == 1 else "keep"
     if clause.limit.lower is not None:
-        reach = f"in [{decimal_down(low, 4)}, {decimal_up(high, 5)}]"
+        reach = f"in [{decimal_down(low, 5)}, {decimal_up(high, 6)}]"
     else:
         reach = f"at most {decimal_up(high, 3)}"
     report.add(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 from kcverify.catalog.model import Direction, Level, Statistic
 from kcverify.elaborate.contract import Clause
@@ -49,6 +50,7 @@ def one_look(rate: Fraction, confidence: Fraction) -> int:
     return math.ceil(math.log1p(-float(confidence)) / math.log1p(-float(rate)))
 
 
+@lru_cache(maxsize=4096)
 def needed(kind: str, rate: Fraction, confidence: Fraction) -> int:
     """Clean requests until a pass under continuous peeking."""
     limit, bound = monitor_float_down(rate), math.log(1.0 / (1.0 - float(confidence)))

@@ -199,7 +199,7 @@ def _group(items: list[Any], source: Source, report: Report, before: int) -> tre
 
 def _either(item: Any) -> bool:
     """Whether an item may stand in both kinds of contract."""
-    return isinstance(item, tree.Doc | tree.Param)
+    return isinstance(item, tree.Doc)
 
 
 def _first_word(span: Span) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,18 @@ from kcverify.codes import Code
 from kcverify.codes.findings import ROWS
 from kcverify.diagnostics import Report
 from kcverify.elaborate import elaborate
+from kcverify.output.findings import page
 from kcverify.prove.check import Checked, check
 from kcverify.source import Source
 from kcverify.syntax.parser import parse
+from kcverify.syntax.printer import formatted
 
 KERNEL_LEVEL = "not_enforced"
 
 
-def checked(text: str) -> Checked:
+def checked(text: str, name: str = "x.kc") -> Checked:
     report = Report()
-    tree = parse(Source("x.kc", text), report)
+    tree = parse(Source(name, text), report)
     assert tree is not None
     [contract] = elaborate(tree, report, parameters={})
     assert not report.diagnostics
@@ -67,3 +70,16 @@ def test_the_reason_names_the_clause_and_what_would_do(slug: str) -> None:
     assert verdict.status == "UNKNOWN"
     assert "`sampled`" in verdict.reason or "`drift`" in verdict.reason
     assert "would prove it" in verdict.reason
+
+
+def test_the_page_of_findings_shows_what_is_found(request: pytest.FixtureRequest) -> None:
+    """`docs/findings.md` is what the rows give now; `--update-golden` writes it."""
+    examples = []
+    for row in sorted(ROWS, key=lambda r: r.id):
+        source = formatted(parse(Source("example.kc", row.bad), Report())) if row.bad else ""
+        examples.append((row, source, checked(source, "example.kc") if row.bad else None))
+    text = page(examples)
+    path = Path(__file__).parents[2] / "docs" / "findings.md"
+    if request.config.getoption("--update-golden"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text

@@ -195,3 +195,14 @@ def test_catalogue(run: Run, tmp_path: Path) -> None:
     assert run("catalogue", "metric") == 2
     assert run("catalogue", "--pages", tmp_path) == 0
     assert (tmp_path / "codes.md").is_file()
+
+
+def test_the_answers_fit_their_schema(run: Run, tmp_path: Path) -> None:
+    check = jsonschema.Draft202012Validator(json.loads((ROOT / "docs/answers.schema.json").read_text(encoding="utf-8")))
+    broken = tmp_path / "broken.kc"
+    broken.write_text("contract c\nnumerical { a: tv <= nan -> L1 }\n", encoding="utf-8")
+    worked = sorted((ROOT / "contracts").glob("*.kc"))[:4]
+    run("check", "--format", "json", *worked, broken, ROOT / "tests/data/fp8_gemm.kc")
+    check.validate(json.loads(run.out))
+    run("diff", "--format", "json", worked[0], worked[1])
+    check.validate(json.loads(run.out))

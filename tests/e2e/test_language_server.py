@@ -153,3 +153,10 @@ def test_an_untitled_and_a_broken_document(client: Client) -> None:
     assert client.at("textDocument/definition", 0, 0) is None
     options = {"tabSize": 2, "insertSpaces": True}
     assert client.request("textDocument/formatting", textDocument={"uri": client.uri}, options=options) == []
+
+
+def test_faults_of_a_used_file_are_shown_at_the_top(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "base.kc").write_text("contract base\nnumerical { a: tv <= nan -> L1 }\n", encoding="utf-8")
+    [found] = client.open('use "base.kc"\ncontract c extends base\n')
+    assert found["message"].startswith("base.kc:2:22: `nan`")
+    assert found["range"]["start"] == {"line": 0, "character": 0}

@@ -9,7 +9,8 @@ from random import Random
 from kcverify.driver import load_source
 from kcverify.elaborate.contract import Contract
 from kcverify.exact import decimal_down, decimal_up
-from kcverify.prove.prover import prove
+from kcverify.prove import corner
+from kcverify.prove.obligations import narrowed, obligations
 from kcverify.source import Source
 
 
@@ -127,9 +128,12 @@ def near_tight(rng: Random) -> Draft:
     """A draft whose claims ask for just a little more or less than the best bound of each."""
     first = draft(rng)
     gaps: dict[str, F] = {}
-    for v in prove(contract_of(first.text())):
-        if v.gap is not None:
-            gaps[v.claim.name] = max(gaps.get(v.claim.name, F(0)), v.gap)
+    whole = contract_of(first.text())
+    for o in obligations(whole):
+        contract = narrowed(whole, o.claim)
+        routes = corner.best_routes(contract, o) if contract is not None else []
+        if len(routes) == 1 and routes[0] is not None:
+            gaps[o.claim.name] = max(gaps.get(o.claim.name, F(0)), routes[0].fact.value)
     claims = []
     for claim in first.claims:
         gap = gaps.get(claim.name)

@@ -194,7 +194,7 @@ def _violates(contract, values: Values, region: frozenset[str], temperature: flo
 def _add_violators(contract, world: list[Part], pool, temperature: float, rng: Random) -> None:
     far = measure([0.0, 60.0 * temperature], [60.0 * temperature, 0.0], temperature)
     for base in list(world):
-        for values in rng.sample([*pool, far], 8) + [far]:
+        for values in [*rng.sample([*pool, far], 8), far]:
             whole = base.weight
             for share in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.009, 0.005, 0.002, 0.001, 0.0005, 1e-4):
                 amount = share * whole * (1 - 1e-5)

@@ -13,6 +13,7 @@ from kcverify.elaborate.contract import Contract
 from kcverify.elaborate.form import digest
 from kcverify.forms.files import read_source
 from kcverify.forms.read import read
+from kcverify.render import render_all
 from kcverify.source import Source
 from kcverify.syntax import parse
 
@@ -177,6 +178,9 @@ def test_a_yaml_parent(tmp_path: Path) -> None:
         ({"main": 'use "none.kc"\ncontract c\n'}, "use_unreadable"),
         ({"main": 'use "/etc/hosts.kc"\ncontract c\n'}, "use_unreadable"),
         ({"main": 'use "notes.txt"\ncontract c\n'}, "use_unreadable"),
+        ({"main": 'use "a\x00b.kc"\ncontract c\n'}, "use_unreadable"),
+        ({"main": f'use "{"a" * 5000}.kc"\ncontract c\n'}, "use_unreadable"),
+        ({"main": 'use ".kc"\ncontract c\n'}, "use_unreadable"),
         ({"main": 'use "main.kc"\ncontract c\n'}, "use_cycle"),
         ({"main": 'use "a.kc"\ncontract c\n', "a": 'use "main.kc"\ncontract d\n'}, "use_cycle"),
         ({"main": "contract c extends d\ncontract d extends c\n"}, "extends_cycle"),
@@ -207,3 +211,11 @@ def test_one_file_used_twice_is_read_once(tmp_path: Path) -> None:
         b='use "a.kc"\ncontract q\n',
     )
     assert _file(tmp_path / "main.kc")[1] == []
+
+
+def test_both_places_are_shown(golden) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        BASE
+        + "contract child extends base\nnumerical { tail: tv <= 0.03 -> L1 }\nparam tol = 0.5\nassume { horizon <= 5 tokens }\n"
+    )
+    golden(render_all(_read(text)[1]) + "\n")

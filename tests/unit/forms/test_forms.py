@@ -11,16 +11,18 @@ import jsonschema
 import pytest
 import yaml
 
-from kcverify.diagnostics import Diagnostic, Report
+from kcverify.diagnostics import Diagnostic, InputError, Report
 from kcverify.docgen.schema import schema
 from kcverify.elaborate import Elaborated, elaborate_file
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.elaborate.form import digest, kernel, pair
 from kcverify.forms import write
+from kcverify.forms.files import read_source
 from kcverify.forms.items import CHARACTERS
 from kcverify.forms.read import form_of, read
 from kcverify.forms.version import LANGUAGE, is_readable
 from kcverify.output.convert import convert_source
+from kcverify.render import render_all
 from kcverify.source import Source, Span
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -226,3 +228,36 @@ def test_texts_that_yaml_could_misread_are_quoted() -> None:
     there = convert_source(source, "yaml")
     assert yaml.safe_load(there)["contracts"][0]["version"] == "1.10"
     assert _all(_load("x.yaml", there)[0]) == _all(_load("x.kc", text)[0])
+
+
+BROKEN = """language: "1.0"
+contracts:
+  - name: c
+    slices: {long: "prompt_tokens >= and"}
+    numerical:
+      drift: {metric: logit_spam, at_most: 0.05, severity: L2}
+      tail: {metric: tv, at_most: 0.01 ms, excpt: 1%, severity: L2}
+      ratio: {metric: importance_ratio, in: [1.05, 0.95], severity: L2}
+    runtime:
+      slow:
+        metric: latency
+        statistic: p99
+        at_most: 0.12
+        severity: L1
+"""
+
+
+def test_faults_of_yaml_look_like_those_of_the_language(golden) -> None:  # type: ignore[no-untyped-def]
+    report = Report()
+    elaborate_file(read(Source("x.yaml", BROKEN), report), report, parameters={})
+    golden(render_all(report.diagnostics) + "\n")
+
+
+def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+    endless = Path("/dev/zero")
+    if endless.exists():
+        with pytest.raises(InputError) as found:
+            read_source(str(endless))
+        assert found.value.diagnostics[0].code.slug == "file_too_large"
+    with pytest.raises(InputError):
+        read_source(str(tmp_path))

@@ -49,7 +49,7 @@ CASES = {
     "zero": "numerical { drift: logit_span <= 0 -> L2 }\nguarantee { ok: tv <= 0 }",
     "divergence": "numerical { k: kl(reference || candidate) <= 1e-4 nats -> L2 }\nguarantee { ok: tv <= 0.0071 }",
     "reverse": "numerical { k: kl(candidate || reference) <= 1e-4 nats -> L2 }\nguarantee { ok: reward_drift <= 0.081 }",
-    "span to divergence": "numerical { d: logit_span <= 0.1 -> L2 }\nguarantee { ok: kl(reference || candidate) <= 0.0051 }",
+    "span to divergence": "numerical { d: logit_span <= 0.1 -> L2 }\nguarantee { ok: kl(reference || candidate) <= 0.0051 nats }",
     "two sides": "numerical { w: importance_ratio in [0.9, 1.1] except 1% -> L2 }\nguarantee { ok: tv <= 0.0501 except 1% }",
     "two sides out": "numerical { d: logit_span <= 0.04 -> L2 }\nguarantee { ok: importance_ratio in [0.92, 1.09] }",
     "ratio to divergence": "numerical { w: importance_ratio in [0.9, 1.1] -> L2 }\n"
@@ -64,7 +64,7 @@ CASES = {
     "  b: logit_span <= 0.08 when temperature in [0.8, 1.0] -> L2\n}\nguarantee { ok: tv <= 0.025 }",
     "claim slope": "numerical { d: logit_span <= 0.1 * temperature -> L2 }\nguarantee { ok: logit_span <= 0.11 * temperature }",
     "mixture": "numerical {\n  a: logit_span <= 0.05 -> L2\n  b: logit_span <= 0.3 * temperature - 0.112 -> L2\n}\n"
-    "guarantee { ok: tv <= 0.0205 }",
+    "guarantee { ok: tv <= 0.0232 }",
     "slice": 'slice code = tag("code")\nnumerical {\n  d: logit_span <= 0.1 -> L2\n  c: tv <= 0.01 on code -> L2\n}\n'
     "guarantee { ok: tv <= 0.01 on code }",
     "claim band": "numerical { d: logit_span <= 0.1 -> L2 }\nguarantee { ok: tv <= 0.0313 when temperature in [0.8, 1.0] }",
@@ -142,7 +142,7 @@ def test_the_optimal_bound_is_marked_for_the_second_check():
 def test_figures_of_the_shipped_contracts():
     figures = certificate_figures()
     assert len(figures) >= 6
-    assert all(300 <= f["bytes"] <= 6000 for f in figures)
+    assert all(250 <= f["bytes"] <= 6000 for f in figures)
     assert sum(f["certified"] for f in figures) >= 10
 
 

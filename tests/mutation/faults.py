@@ -1,0 +1,55 @@
+"""The seeded faults: each a replacement in one module that makes the prover unsound, and the checks that may catch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`old` occurs in `kcverify/<file>` and is replaced by `new`; one of `caught_by` (checks of the battery) must show it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    caught_by: tuple[str, ...]
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("atanh rounded the other way", "prove/question/peel.py", "p.rounded(ball(c).atanh(), p.side(at_most))", "p.rounded(ball(c).atanh(), not p.side(at_most))", ("questions",)),
+    Fault("log rounded the other way", "prove/question/peel.py", "p.rounded(ball(c).log(), p.side(at_most))", "p.rounded(ball(c).log(), not p.side(at_most))", ("questions",)),
+    Fault("inverse of g rounded the other way", "prove/question/peel.py", "span_of_kl(c, up=p.side(at_most), bits=p.bits)", "span_of_kl(c, up=not p.side(at_most), bits=p.bits)", ("questions",)),
+    Fault("root rounded the other way", "prove/question/peel.py", "return self.rounded((ball(c).log() * ball(power)).exp(), up)", "return self.rounded((ball(c).log() * ball(power)).exp(), not up)", ("questions",)),
+    Fault("a leaked float", "prove/question/peel.py", "p.rounded(ball(c).atanh(), p.side(at_most))", "Fraction(round(float(ball(c).atanh()), 3))", ("questions",)),
+    Fault("the domain guard of tanh removed", "prove/question/peel.py", "return z3.BoolVal((c > 0) is at_most)", "return z3.BoolVal(True)", ("questions",)),
+    Fault("elimination flipped", "prove/question/linear.py", "            fixed[s] = box[s][1]\n", "            fixed[s] = box[s][0]\n", ("questions",)),
+    Fault("weakened and strengthened swapped", "prove/question/peel.py", "return at_most is self.weaken", "return at_most is not self.weaken", ("questions",)),
+    Fault("a closed negated goal", "prove/question/peel.py", "        if self.strict:\n            return left < right if at_most else left > right\n", "", ("questions",)),
+    Fault("division by what may be negative", "prove/question/peel.py", "now = at_most if low > 0 else not at_most", "now = at_most", ("questions",)),
+    Fault("rational rounds the other way", "enclosure.py", "m = -((-m) >> excess) if up else m >> excess", "m = m >> excess if up else -((-m) >> excess)", ("roundings", "questions")),
+    Fault("rational takes the middle", "enclosure.py", "(x.upper() if up else x.lower()).man_exp()", "x.mid().man_exp()", ("roundings", "questions", "links", "contracts", "budgets")),
+    Fault("value_up rounds down", "enclosure.py", "return _directed(expr, env, up=True) if exact is None else exact", "return _directed(expr, env, up=False) if exact is None else exact", ("roundings",)),
+    Fault("a premise that does not hold", "bounds/invert.py", "        if x > 0 and holds(x):\n            return x\n", "        if x > 0:\n            return x * Fraction(1001, 1000)\n", ("links", "budgets")),
+    Fault("a guess taken unverified", "bounds/invert.py", "            if holds(x):\n                return x\n", "            return x * Fraction(1001, 1000)\n", ("links", "budgets")),
+    Fault("a link the wrong way round", "prove/linear.py", "return z3.Implies(within, reached)", "return z3.Implies(reached, within)", ("links", "coupled", "findings")),
+    Fault("a link without its temperature", "prove/linear.py", "self.temperature * z(link.conclusion)", "z(link.conclusion)", ("links", "coupled", "contracts")),
+    Fault("drift and span confused", "prove/linear.py", "None, Fraction(2)))", "None, Fraction(1)))", ("coupled", "links", "findings", "populations")),
+    Fault("bands closed at the upper end", "prove/linear.py", "t < z(i.high) if i.open_high else t <= z(i.high)", "t <= z(i.high)", ("contracts",)),
+    Fault("exceptions joined in the linear step", "prove/linear.py", "return sum(c.exception > 0 for c in clauses if c.name in core) > 1", "return False", ("contracts",)),
+    Fault("the easiest temperature of a claim", "prove/corner.py", "return min(ends) if atom.upper else max(ends)", "return max(ends) if atom.upper else min(ends)", ("contracts",)),
+    Fault("the best case of a clause", "prove/obligations.py", "max(a.at(piece.low), a.at(piece.high)) if a.upper else min(", "min(a.at(piece.low), a.at(piece.high)) if a.upper else min(", ("contracts", "findings")),
+    Fault("the best temperature of a sloped span", "prove/obligations.py", "Fact(node, max(spans), label=clause.name)", "Fact(node, min(spans), label=clause.name)", ("contracts",)),
+    Fault("a clause on all traffic holds on a slice", "prove/obligations.py", 'return scope == "" or (mode_of(clause) is Mode.POINT and clause.exception == 0)', "return True", ("contracts", "populations")),
+    Fault("a clause on a slice holds on all traffic", "prove/obligations.py", "    if clause.slices:\n        return False\n", "", ("contracts", "populations")),
+    Fault("a half-open band covers its end", "prove/obligations.py", "return high < i.high or (high == i.high and not i.open_high)", "return high <= i.high", ("contracts",)),
+    Fault("any mean of an unbounded metric counts", "prove/obligations.py", "    if mode_of(clause) is not Mode.MEAN or clause.metric.range[1] is not None:\n        return True\n", "    return True\n", ("contracts",)),
+    Fault("exceptions forgotten on the way to a mean", "bounds/graph.py", "rho == 0 or source is not Mode.POINT or target is Mode.POINT or RHO in lemma.bound.free_symbols", "True", ("contracts", "populations")),
+    Fault("exceptions of two clauses taken for one", "bounds/graph.py", "return sum(exceptions(facts).values(), Fraction(0))", "return max(exceptions(facts).values(), default=Fraction(0))", ("contracts", "populations", "findings")),
+    Fault("parameters at their best corner", "bounds/graph.py", "out[symbol] = high if sign == weakest else low", "out[symbol] = low if sign == weakest else high", ("links", "contracts")),
+    Fault("a sampler that truncates is ignored", "bounds/graph.py", "if not set(lemma.requires) <= parameters.conditions:", "if False:", ("contracts",)),
+    Fault("an instance beyond a clause passes", "prove/replay.py", "return bool(value <= bound) if atom.upper else bool(value >= bound)", "return True", ("contracts",)),
+    Fault("a claim counts as broken on its good side", "prove/replay.py", "return bool(value > bound) if atom.upper else bool(value < bound)", "return True", ("contracts",)),
+    Fault("a budget rounded up", "prove/budget.py", "text = decimal_down(value, DIGITS) if upper", "text = decimal_up(value, DIGITS) if upper", ("budgets",)),
+    Fault("a monitor's double rounded up", "prove/budget.py", "double = monitor_float_down(value) if upper", "double = monitor_float_up(value) if upper", ("budgets",)),
+)  # fmt: skip
