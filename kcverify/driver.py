@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,17 +10,18 @@ from typing import Any
 
 from kcverify import __version__
 from kcverify.diagnostics import InputError, Report, input_error
-from kcverify.elaborate import elaborate
+from kcverify.elaborate import elaborate_file
 from kcverify.elaborate.contract import Clause, Contract
+from kcverify.elaborate.kernel import KernelContract
+from kcverify.forms.files import read_source
+from kcverify.forms.read import read
 from kcverify.measure.options import MeasureOptions
 from kcverify.prove.budget import Budget, Demand, fill
 from kcverify.prove.budget import derive as derive_budgets
 from kcverify.prove.check import Checked, check, report_holes
 from kcverify.prove.verdict import Limits, Verdict
 from kcverify.source import Source
-from kcverify.syntax.parser import parse
 
-STDIN = "-"
 __all__ = [
     "Checked",
     "Derived",
@@ -30,6 +30,7 @@ __all__ = [
     "check",
     "derive",
     "emit_monitor",
+    "limits",
     "load",
     "load_source",
     "measure",
@@ -42,11 +43,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Loaded:
-    """The contracts of one file and what was found wrong with its text."""
+    """The contracts of one file (text, YAML or JSON) and what was found wrong with it."""
 
     source: Source
     contracts: tuple[Contract, ...]
     report: Report
+    kernels: tuple[KernelContract, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,31 +69,11 @@ class Derived:
         return self.checked.exit_code if self.checked is not None else 0
 
 
-def read_source(path: str) -> Source:
-    """Text of a contract file, `-` for standard input.
-
-    Raises InputError: `file_unreadable`, `file_empty`, `not_text`.
-    """
-    try:
-        raw = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise input_error("file_unreadable", path=path, reason=reason.lower()) from None
-    name = "<stdin>" if path == STDIN else path
-    if not raw.strip():
-        raise input_error("file_empty", path=name)
-    try:
-        return Source(name, raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise input_error("not_text", path=name, offset=error.start) from None
-
-
 def load_source(source: Source, parameters: Mapping[str, Fraction] | None = None) -> Loaded:
     """Parse and elaborate; the report has every fault of the text, and the contracts are those without one."""
     report = Report()
-    tree = parse(source, report)
-    contracts = elaborate(tree, report, parameters=parameters or {}) if tree is not None else ()
-    return Loaded(source, contracts, report)
+    found = elaborate_file(read(source, report), report, parameters=parameters or {})
+    return Loaded(source, found.contracts, report, found.kernels)
 
 
 def load(path: str | Path, *, parameters: Mapping[str, Fraction] | None = None) -> tuple[Contract, ...]:
@@ -123,6 +105,11 @@ def select(contracts: tuple[Contract, ...], name: str | None) -> Contract:
         reason=f"no contract `{name}`; the file holds {names}",
         hint="use one of these names",
     )
+
+
+def limits() -> Limits:
+    """The default effort, with results of recursions kept in the user's cache folder."""
+    return Limits(cache=Path.home() / ".cache" / "kcverify")
 
 
 def derive(contract: Contract, limits: Limits | None = None) -> Derived:

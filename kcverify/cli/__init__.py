@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from kcverify import __version__
-from kcverify.cli import language, measurement, proof
+from kcverify.cli import certificates, checking, language, measurement, proof
 from kcverify.cli.common import app, guarded, say
 
-__all__ = ["app", "language", "main", "measurement", "proof"]
+__all__ = ["app", "certificates", "checking", "language", "main", "measurement", "proof"]
 
 
 def _version(value: bool) -> None:

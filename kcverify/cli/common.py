@@ -10,9 +10,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+_FIRST = ("check", "derive", "bounds", "compile", "measure", "demo", "explain")
+
+
+class _InOrder(TyperGroup):
+    """Lists the main job's commands first, in the order in which they are used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands in the order of `--help`."""
+        names = super().list_commands(ctx)
+        return [n for n in _FIRST if n in names] + sorted(n for n in names if n not in _FIRST)
+
 
 app = typer.Typer(
-    name="kcverify", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    name="kcverify",
+    cls=_InOrder, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Prove and measure how far two kernels that run the same model may drift apart.",
     epilog="Exit codes: 0 proved or passed; 1 refuted, failed or a finding of severity error; 2 wrong input; "
     "3 unknown, inconclusive or interrupted; 4 a fault of kcverify.",

@@ -1,4 +1,4 @@
-"""Commands that need no torch: check, derive, bounds, compile, explain."""
+"""Commands about one contract that need no torch: derive, bounds, compile, explain."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import typer
 
 from kcverify.cli import common
 from kcverify.cli.common import (
-    RANK,
     File,
-    Files,
     Format,
     Name,
     Set,
@@ -20,65 +18,8 @@ from kcverify.cli.common import (
     parameters,
     say,
     wants_json,
-    worse,
     write,
 )
-
-
-@app.command(epilog="Example: kcverify check contracts/rl_rollout.kc --format json")
-def check(
-    files: Files,
-    format: Format = "text",
-    contract: Name = None,
-    set: Set = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="show a minimal proof of each guarantee, step by step")
-    ] = False,
-    all_cores: Annotated[
-        bool, typer.Option("--all-cores", help="show all minimal sets of clauses that contradict or prove")
-    ] = False,
-) -> int:
-    """Prove the guarantees of contracts and report what is wrong with their clauses."""
-    from kcverify import driver
-    from kcverify.diagnostics import Diagnostic, InputError
-    from kcverify.output import check as output
-    from kcverify.output import explain_proof as reasons
-    from kcverify.prove.check import Checked
-    from kcverify.prove.check import check as prove
-    from kcverify.render import render_all
-
-    as_json, color, values = wants_json(format), common.color(), parameters(set)
-    code = 0
-    results: list[tuple[str, list[Diagnostic], list[Checked]]] = []
-    for path in files:
-        checked: list[Checked] = []
-        try:
-            loaded = driver.load_source(driver.read_source(path), values)
-            found = list(loaded.report.diagnostics)
-            if not loaded.report.errors:
-                chosen = loaded.contracts if contract is None else (driver.select(loaded.contracts, contract),)
-                checked = [prove(c) for c in chosen]
-        except InputError as error:
-            found = list(error.diagnostics)
-        results.append((path, found, checked))
-        bad = any(d.code.input_fault for d in found)
-        code = worse(code, 2 if bad else max((c.exit_code for c in checked), key=RANK.index, default=0))
-        if not as_json:
-            parts = [render_all(found, color=color)] if found else []
-            for c in checked:
-                parts.append(output.text(c, color))
-                if explain or all_cores:
-                    parts.append(reasons.explain_text(c, color, every=all_cores))
-            say("\n\n".join(part for part in parts if part) + "\n")
-    if as_json:
-        answer = output.data(results, code)
-        for file, (_, _, found_in) in zip(answer["files"] if explain or all_cores else [], results, strict=False):
-            for shown, c in zip(file["contracts"], found_in, strict=True):
-                shown["explained"] = reasons.explain_data(c, every=all_cores)
-        emit(answer)
-    else:
-        say(output.closing([c for _, _, cs in results for c in cs], color))
-    return code
 
 
 @app.command(epilog="Example: kcverify derive contracts/budget.kc")

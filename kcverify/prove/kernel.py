@@ -307,24 +307,18 @@ def measure(t: Q, z: list[Q], y: list[Q], lifted: list[int], n: int, p: Any) -> 
     above, below, span = exp(top(r)) - 1, 1 - exp(top(back) * -1), max(errors) - min(errors)
     gap, moved = top([above, below]), top([upper[0] - upper[1], upper[1] - upper[0]])
     return {
-        "logit_drift": max(abs(x) for x in errors),
-        "logit_span": span,
-        "effective_span": span / t,
+        "logit_drift": max(abs(x) for x in errors), "logit_span": span, "effective_span": span / t,
         "tv": total(top([u - v, v - u]) for u, v in zip(ps, qs, strict=True)) * Q(1, 2),
         "kl_reference_candidate": total(u * x for u, x in zip(ps, r, strict=True)),
         "kl_candidate_reference": total(v * x for v, x in zip(qs, back, strict=True)),
         "chi2": total(u * exp(x) for u, x in zip(ps, r, strict=True)) - 1,
         "bc": total(exp((u + v) * Q(1, 2)) for u, v in zip(a, b, strict=True)),
-        "log_ratio": top(r + back),
-        "ratio_above": above,
-        "ratio_below": below,
-        "ratio_gap": gap,
+        "log_ratio": top(r + back), "ratio_above": above, "ratio_below": below, "ratio_gap": gap,
         "clip_share": gap * (1 / p.clip) if hasattr(p, "clip") else None,
-        "tv_seq": Real(moved.lo, ONE),
-        "pass_rate_drift": moved,
+        "tv_seq": Real(moved.lo, ONE), "pass_rate_drift": moved,
         "reward_drift": moved * p.reward_range if hasattr(p, "reward_range") else None,
         "pg_bias": moved * (2 * p.advantage * p.score_norm) if hasattr(p, "score_norm") else None,
-    }
+    }  # fmt: skip
 
 
 def refute(claim: Any, clauses: list[Any], p: Any) -> None:

@@ -20,7 +20,6 @@ from kcverify.elaborate.contract import Clause
 from kcverify.prove.obligations import Atom, Piece, atoms, facts
 from kcverify.prove.verdict import Limits
 
-
 _SPAN = LEMMAS["span_of_drift"]
 
 

@@ -25,6 +25,7 @@ from kcverify.prove.obligations import (
 from kcverify.prove.reasons import classified
 from kcverify.prove.remedy import expected_exceedances, remedies
 from kcverify.prove.replay import search
+from kcverify.prove.slices import inherited
 from kcverify.prove.verdict import Limits, Route, Status, Verdict
 
 
@@ -34,6 +35,7 @@ def prove(contract: Contract, limits: Limits | None = None) -> tuple[Verdict, ..
     `PROVED` only from enclosures or an unsatisfiable core; `REFUTED` only with an instance that was re-evaluated.
     """
     limits = limits or Limits()
+    contract = inherited(contract, limits)
     return tuple(classified(contract, o, decide(contract, o, limits)) for o in obligations(contract))
 
 

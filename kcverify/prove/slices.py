@@ -7,7 +7,7 @@ booleans. Every answer is True, False, or None where the solver gave up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import z3
@@ -249,3 +249,27 @@ def _tighter(a: Clause, b: Clause) -> bool:
     low = low_b is None or (low_a is not None and low_a >= low_b)
     high = high_b is None or (high_a is not None and high_a <= high_b)
     return low and high and ((low_a, high_a) != (low_b, high_b) or b.exception > 0)
+
+
+def inherited(contract: Contract, limits: Limits | None = None) -> Contract:
+    """The contract with every clause also on the slices that lie inside its own, as far as it says something there.
+
+    A pointwise clause without exception holds on every part of its slice; an exception, or a mean, may gather in a
+    part, so such a clause is not inherited. For the prover only: what is measured is what is written.
+    """
+    predicates = {s.name: s.predicate for s in contract.slices}
+    if len(predicates) < 2:
+        return contract
+
+    def inside(name: str, outer: str) -> bool:
+        return name != outer and includes(predicates[outer], predicates[name], limits) is True
+
+    wanted = {name for g in contract.guarantees for name in g.slices}
+
+    def widened(clause: Clause) -> Clause:
+        if clause.statistic is not Statistic.MAX or clause.exception or not clause.slices:
+            return clause
+        more = [n for n in wanted if n not in clause.slices and any(inside(n, o) for o in clause.slices)]
+        return replace(clause, slices=(*clause.slices, *sorted(more)))
+
+    return replace(contract, clauses=tuple(widened(c) for c in contract.clauses))
