@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
+from math import isqrt
 
 import sympy as sp
 from flint import arb, ctx, fmpq
@@ -199,6 +200,8 @@ def enclose(expr: sp.Expr, env: Mapping[sp.Symbol, Fraction], bits: int = 160) -
 
 def rational(x: arb, *, up: bool, bits: int = RATIONAL_BITS) -> Fraction:
     """Dyadic rational of at most `bits` significant bits on the safe side of a ball: `>=` it if `up`, else `<=` it."""
+    if not x.is_finite():
+        raise EnclosureError("a bound without a finite end")
     with precision(MAX_PRECISION):
         mantissa, exponent = (x.upper() if up else x.lower()).man_exp()
     m, e = int(mantissa), int(exponent)
@@ -245,12 +248,14 @@ def _exact(expr: sp.Expr, env: Mapping[sp.Symbol, Fraction]) -> Fraction | None:
         return Fraction(int(expr.p), int(expr.q))
     if expr.is_Symbol:
         return env[expr]
+    if expr.is_Mul or (expr.is_Pow and expr.exp == sp.Rational(1, 2)):
+        return _exact_product(expr, env)
     if expr.is_Pow and expr.exp.is_Integer:
         base = _exact(expr.base, env)
         if base is None or (base == 0 and int(expr.exp) < 0) or abs(int(expr.exp)) > 64:
             return None
-        return base ** int(expr.exp)
-    if not (expr.is_Add or expr.is_Mul or isinstance(expr, sp.Min | sp.Max)):
+        return Fraction(base ** int(expr.exp))
+    if not (expr.is_Add or isinstance(expr, sp.Min | sp.Max)):
         return None
     values = []
     for a in expr.args:
@@ -260,12 +265,25 @@ def _exact(expr: sp.Expr, env: Mapping[sp.Symbol, Fraction]) -> Fraction | None:
         values.append(v)
     if expr.is_Add:
         return sum(values, Fraction(0))
-    if isinstance(expr, sp.Min | sp.Max):
-        return min(values) if isinstance(expr, sp.Min) else max(values)
-    out = Fraction(1)
-    for v in values:
-        out *= v
-    return out
+    return min(values) if isinstance(expr, sp.Min) else max(values)
+
+
+def _exact_product(expr: sp.Expr, env: Mapping[sp.Symbol, Fraction]) -> Fraction | None:
+    """A product of rational factors and square roots, exact where the roots together are the root of a square."""
+    out = square = Fraction(1)
+    for factor in expr.args if expr.is_Mul else (expr,):
+        root = factor.is_Pow and factor.exp == sp.Rational(1, 2)
+        value = _exact(factor.base if root else factor, env)
+        if value is None or (root and value < 0):
+            return None
+        if root:
+            square *= value
+        else:
+            out *= value
+    top, bottom = isqrt(square.numerator), isqrt(square.denominator)
+    if top * top != square.numerator or bottom * bottom != square.denominator:
+        return None
+    return out * Fraction(top, bottom)
 
 
 def midpoint(expr: sp.Expr, env: Mapping[sp.Symbol, arb], bits: int) -> arb:

@@ -13,7 +13,7 @@ from kcverify.bounds.optimal import attained as optimal_attained
 from kcverify.catalog.lemmas import BY_NAME as LEMMAS
 from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
-from kcverify.enclosure import ball, binomial_tv, precision, rational, root_down
+from kcverify.enclosure import EnclosureError, ball, binomial_tv, precision, rational, root_down
 
 KEYS = ("logit_span", "log_ratio", "tv", "kl", "chi2", "bc", "tv_seq", "reward_drift", "pg_bias", "ess")
 GIVENS = ("logit_drift", "logit_span", "tv", "kl", "log_ratio", "importance_ratio")
@@ -75,7 +75,7 @@ def compute(
         fact = _strongest(best, key, rho)
         quantity = BY_NAME[_KLS[0] if key == "kl" else key]
         floor = reached.get(key)
-        low = None if floor is None else rational(floor, up=not quantity.upper)
+        low = None if floor is None else _inner(floor, up=not quantity.upper)
         if fact is None:
             lines.append(
                 Line(
@@ -94,6 +94,14 @@ def compute(
             low = min(low, fact.value) if quantity.upper else max(low, fact.value)
         lines.append(Line(key, fact.value, low, lemma, quantity.dimension.value, quantity.upper))
     return lines
+
+
+def _inner(value: arb, *, up: bool) -> Fraction | None:
+    """The attained value on its inner side; None where it is beyond all bounds."""
+    try:
+        return rational(value, up=up)
+    except EnclosureError:
+        return None
 
 
 def _strongest(best: Mapping[Node, Fact], key: str, rho: Fraction) -> Fact | None:
@@ -164,6 +172,8 @@ def _of_span(sigma: Fraction, t: Fraction | None) -> tuple[dict[str, arb], Step]
 
 def _best_witness(s: Fraction, h: int) -> arb:
     """The better of two processes of span `s`: the recursion's own policy and the symmetric binomial."""
+    if s >= 64:
+        return binomial_tv(ball(s) / 2, arb(h))
     return binomial_tv(ball(s) / 2, arb(h)).max(ball(optimal_attained(s, h)))
 
 

@@ -14,6 +14,7 @@ from kcverify.catalog.quantities import BY_NAME
 from kcverify.exact import decimal_up
 
 TARGETS = tuple(k for k in (*KEYS, "pass_rate_drift") if k not in ("kl", "ess", "bc"))
+_NO_LIMIT = Fraction(2**12)
 LIMITED = ("logit_span", "logit_drift", "tv", "kl", "log_ratio")
 
 
@@ -60,11 +61,15 @@ def budgets(target: str, limit: Fraction, parameters: Parameters, rho: Fraction)
     out = []
     for key in LIMITED:
         quantity = BY_NAME["kl_candidate_reference" if key == "kl" else key]
-        value = largest(key, target, limit, parameters, rho, quantity.high or Fraction(2**12))
+        value = largest(key, target, limit, parameters, rho, quantity.high or _NO_LIMIT)
         if value is None:
             out.append(
                 BudgetLine(key, None, (), quantity.dimension.value, _reason(key, target, limit, parameters, rho))
             )
+            continue
+        if value >= (quantity.high or _NO_LIMIT):
+            text = f"every value of {key} keeps {target} within {decimal_up(limit, 6)}: no limit is needed"
+            out.append(BudgetLine(key, None, (), quantity.dimension.value, text))
             continue
         fact = reaches(key, value, target, limit, parameters, rho)
         lemmas = tuple(f.lemma.name for f in fact.chain() if f.lemma is not None) if fact else ()
@@ -77,4 +82,6 @@ def _reason(key: str, target: str, limit: Fraction, parameters: Parameters, rho:
     fact = best_for(best, target, Mode.SEQUENCE if BY_NAME[target].sequence else Mode.POINT, rho)
     if fact is None:
         return f"no lemma leads from {key} to {target} under these assumptions"
+    if limit <= 0 or fact.value == 0:
+        return f"a tolerance of {decimal_up(limit, 6)} leaves no drift at all"
     return f"the exception alone gives {target} = {decimal_up(fact.value, 6)}: no budget is left"

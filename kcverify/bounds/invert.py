@@ -96,13 +96,13 @@ def along_chain(fact: Fact, limit: Fraction, parameters: Parameters) -> Fraction
     return target
 
 
-def bracket(reached: Callable[[Fraction], object], good: Fraction, bad: Fraction) -> Fraction:
-    """A value between `good`, which qualifies, and `bad`, which need not, within 2^-14 of the best."""
+def bracket(reached: Callable[[Fraction], object], good: Fraction, bad: Fraction, bits: int = 14) -> Fraction:
+    """A value between `good`, which qualifies, and `bad`, which need not, within `2^-bits` of the best."""
     if reached(bad) is not None:
         return bad
     for _ in range(90):
         ratio = max(good, bad) / min(good, bad) if min(good, bad) > 0 else None
-        if abs(bad - good) <= max(good, bad) / 2**14:
+        if abs(bad - good) <= max(good, bad) / 2**bits:
             break
         middle = (good + bad) / 2 if ratio is None or ratio < 4 else _geometric(good, bad)
         if reached(middle) is not None:

@@ -37,14 +37,22 @@ class Special:
     inverse: Callable[[Fraction, Env, Effort], Fraction | None]
 
 
+_VACUOUS = Fraction(64)
+"""A span from which on one token may already change everything: its total variation is within 2^-45 of 1."""
+
+
 def _optimal(s: Fraction, env: Env, effort: Effort) -> Fraction:
     h = int(env[HORIZON])
+    if s >= _VACUOUS:
+        return _ONE
     clean = optimal.upper(s, h, cache=effort.cache) if effort.run else table_upper(s, h)
     return min(_ONE, h * env[RHO] + clean)
 
 
 def _closed(s: Fraction, env: Env, effort: Effort) -> Fraction:
     h = int(env[HORIZON])
+    if s >= _VACUOUS:
+        return _ONE
     return min(_ONE, h * env[RHO] + closed_form(s, h))
 
 

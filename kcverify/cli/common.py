@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,9 +49,20 @@ def color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
 def say(text: str) -> None:
-    """Print a line of text."""
-    print(text)
+    """Print text; control characters that could rewrite the terminal are replaced, our own colours kept on one."""
+    out, last = [], 0
+    for match in _COLOUR.finditer(text) if color() else ():
+        out += [_inert(text[last : match.start()]), match.group()]
+        last = match.end()
+    print("".join([*out, _inert(text[last:])]))
+
+
+def _inert(text: str) -> str:
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") else "\ufffd" for c in text)
 
 
 def emit(value: Any) -> None:
@@ -73,6 +86,22 @@ def parameters(words: list[str] | None) -> dict[str, Any]:
     from kcverify import arguments
 
     return {k: arguments.number(f"--set {k}", v) for k, v in arguments.pairs("--set", words or []).items()}
+
+
+def writable(path: str) -> None:
+    """Raise InputError `file_unwritable` unless `write` could replace the file; what is there stays as it is."""
+    partial = Path(path).with_name(Path(path).name + ".partial")
+    try:
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: str, error: OSError) -> Exception:
+    from kcverify.diagnostics import input_error
+
+    return input_error("file_unwritable", path=path, reason=(error.strerror or str(error)).lower())
 
 
 def write(path: str, text: str) -> None:

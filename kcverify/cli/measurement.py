@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
 
 from kcverify.cli import common
-from kcverify.cli.common import File, Format, Name, Set, app, emit, parameters, say, wants_json, write
+from kcverify.cli.common import File, Format, Name, Set, app, emit, parameters, say, wants_json, writable, write
 
 Device = Annotated[str, typer.Option(help="where kernels run", metavar="cpu|cuda")]
 Gguf = Annotated[
@@ -32,6 +34,20 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A request to terminate ends a run as Ctrl-C does: what was measured is reported as incomplete."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _path(value: str | None) -> Path | None:
@@ -76,7 +92,7 @@ def measure(
     as_json = wants_json(format)
     chosen = driver.select(driver.load(contract_file, parameters=parameters(set)), contract)
     if report is not None:
-        write(report, "")
+        writable(report)
     options = MeasureOptions(
         window,
         device,
@@ -86,7 +102,7 @@ def measure(
         limit,
         _path(gguf),
     )
-    with _progress(candidate) as options.progress:
+    with _progress(candidate) as options.progress, _stoppable():
         result = driver.measure(chosen, reference, candidate, data, options)
     if report is not None:
         write(report, driver.report(result))

@@ -159,7 +159,8 @@ def _check_unit(
     if row.dimension is dimension and not number.dimension:
         return row
     if dimension in (Dimension.NONE, *units.UNIT_OPTIONAL):
-        hint = f"write `{value.expression.span.text}`"
+        plain = written(number.constant * row.low) if row.name == "%" else value.expression.span.text
+        hint = f"write `{plain}`"
         raise scope.refuse("unit_forbidden", unit.span, what=what, hint=hint)
     known = ", ".join(row.name for row in units.of_dimension(dimension))
     raise scope.refuse("unit_wrong", unit.span, what=what, unit=row.name, hint=f"units of `{what}` are: {known}")

@@ -122,7 +122,7 @@ def file_requests(side: FileSide, window: int) -> list[Request]:
 
 def _side_rows(side: Side, ids: Tensor, start: int) -> Tensor:
     if isinstance(side, KernelSide):
-        logits = side.logits(ids)
+        logits = side.logits(ids.clone())  # a function may write into its argument
         return logits.reshape(-1, logits.shape[-1])
     return side.rows(start, start + ids.numel())
 

@@ -114,7 +114,7 @@ def _verdict(v: Verdict, color: bool) -> str:
     if v.status is not Status.PROVED:
         lines.append(f"    {v.reason}")
     for route in v.best:
-        if v.status is Status.PROVED or (v.status is Status.UNKNOWN and route.counted):
+        if route.holds or (v.status is Status.UNKNOWN and route.counted):
             lines += _route(route, v)
     if v.remedies:
         lines.append("    any one of these would do: " + "; ".join(v.remedies))
@@ -138,10 +138,10 @@ def _route(route: Route, v: Verdict) -> list[str]:
     relation = "<=" if route.atom.upper else ">="
     names = ", ".join(f"`{n}`" for n in route.fact.sources())
     if route.holds:
-        share = decimal_down(route.slack * 100 / route.threshold, 3) if route.threshold else "0"
+        share = f" ({decimal_down(route.slack * 100 / route.threshold, 3)}% of the limit)" if route.threshold else ""
         ending = (
             f"    bound {chain.shown(route.fact.value, route.atom.upper)} {relation} {decimal_near(route.threshold, 12)}, "
-            f"slack {decimal_down(route.slack, chain.DIGITS)} ({share}% of the limit); binding clause: {names}"
+            f"slack {decimal_down(route.slack, chain.DIGITS)}{share}; binding clause: {names}"
         )
     else:
         ending = f"    bound {chain.shown(route.fact.value, route.atom.upper)} is not {relation} {decimal_near(route.threshold, 12)}; tightest chain, from {names}"

@@ -11,9 +11,9 @@ from kcverify.bounds.invert import along_chain, bracket
 from kcverify.bounds.special import TABLE, Effort
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract, Limit, Threshold
-from kcverify.exact import decimal_down, decimal_up, monitor_float_down, monitor_float_up
-from kcverify.prove.corner import best_fact, piece_parameters, weakest_limit
-from kcverify.prove.obligations import Atom, Obligation, applies, atoms, obligations, pieces
+from kcverify.exact import decimal_down, decimal_near, decimal_up, monitor_float_down, monitor_float_up
+from kcverify.prove.corner import UNCERTIFIABLE, best_fact, piece_parameters, weakest_limit
+from kcverify.prove.obligations import Atom, Obligation, applies, atoms, certifiable, obligations, pieces
 from kcverify.prove.remedy import percent
 from kcverify.prove.verdict import Limits
 
@@ -91,6 +91,14 @@ def demand(
         exact = along_chain(fact, limit, exact_parameters)
         if exact is not None and reached(exact, exact_parameters) is not None:
             value = max(value, exact) if upper else min(value, exact)
+    if facts and all(
+        along_chain(f, limit, exact_parameters) is None for f, (_, limit) in zip(facts, targets, strict=True)
+    ):
+        beyond = value * (1 + Fraction(1, 2**12)) if upper else value * (1 - Fraction(1, 2**12))
+        value = bracket(lambda x: reached(x, exact_parameters), value, beyond, 48)
+    short = Fraction(decimal_near(value, 12))  # a budget of 0.1 that was found as 0.0999...
+    if reached(short, exact_parameters) is not None:
+        value = max(value, short) if upper else min(value, short)
     chain = max((reached(value, exact_parameters) or []), key=lambda f: len(f.chain()), default=None)
     return Demand(obligation.claim, value, chain.chain() if chain else ())
 
@@ -150,6 +158,8 @@ def _demands(contract: Contract, clause: Clause, share: Fraction, cache: Path | 
         return []
     node, _ = target
     out = []
+    if not certifiable(clause, contract.clauses):
+        return [Demand(o.claim, None, blocked=UNCERTIFIABLE) for o in obligations(contract) if o.atoms]
     for o in obligations(contract):
         if not o.atoms or not applies(replace(clause, limit=Limit(upper=Threshold(Fraction(0)))), o.scope):
             continue
@@ -181,8 +191,9 @@ def _budget(contract: Contract, clause: Clause, share: Fraction, demands: tuple[
     pick = min if upper else max
     binding = pick(demands, key=lambda d: d.value if d.value is not None else Fraction(0))
     assert binding.value is not None
+    text = decimal_down(binding.value, DIGITS) if upper else decimal_up(binding.value, DIGITS)
     value = short_dyadic(binding.value, up=not upper)
-    text = decimal_down(value, DIGITS) if upper else decimal_up(value, DIGITS)
+    value = max(value, Fraction(text)) if upper else min(value, Fraction(text))
     double = monitor_float_down(value) if upper else monitor_float_up(value)
     return Budget(
         clause,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kcverify.catalog.quantities import BY_NAME
 from kcverify.diagnostics import Report
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.elaborate.form import digest
@@ -12,6 +13,7 @@ from kcverify.prove.consistency import consistency, not_enforced
 from kcverify.prove.feasibility import storage_findings
 from kcverify.prove.lognormal import length_findings
 from kcverify.prove.measurability import carrier_findings, sample_findings
+from kcverify.prove.obligations import atoms, whole_piece
 from kcverify.prove.policy import policy_findings
 from kcverify.prove.prover import prove
 from kcverify.prove.sampled import sampled_findings, unmeasured
@@ -52,7 +54,8 @@ def report_holes(failed: list[tuple[Clause, tuple[Demand, ...]]], report: Report
 
 def findings(contract: Contract, report: Report, limits: Limits) -> None:
     """Everything that is wrong with the clauses, the slices and the policy, each by its own module."""
-    consistency(contract, report, limits)
+    if not impossible_limits(contract, report):
+        consistency(contract, report, limits)
     sampled_findings(contract, report)
     slice_findings(contract, report, limits)
     storage_findings(contract, report)
@@ -60,6 +63,36 @@ def findings(contract: Contract, report: Report, limits: Limits) -> None:
     sample_findings(contract, report)
     carrier_findings(contract, report)
     policy_findings(contract, report, limits)
+
+
+def _void(verdict: Verdict) -> Verdict:
+    """A proof from clauses that exclude each other proves nothing: everything follows from them."""
+    if verdict.status is not Status.PROVED:
+        return verdict
+    reason = "the clauses exclude each other, so everything would follow from them"
+    return Verdict(verdict.claim, verdict.scope, Status.UNKNOWN, "none", (), (), reason, assumed=verdict.assumed)
+
+
+def impossible_limits(contract: Contract, report: Report) -> bool:
+    """Report clauses that no pair of kernels meets by themselves, such as a ratio range without 1; True if any."""
+    found = False
+    for clause in contract.clauses:
+        for atom in atoms(clause) if not clause.limit.hole else ():
+            q = BY_NAME[atom.node.quantity]
+            piece = whole_piece(contract, "")
+            ends = [atom.at(piece.low), atom.at(piece.high)]
+            below = atom.upper and max(ends) < q.low
+            above = not atom.upper and q.high is not None and min(ends) > q.high
+            if below or above:
+                what = (
+                    "a ratio range must contain 1"
+                    if q.name.startswith("ratio_")
+                    else f"{q.title} is never {'so small' if below else 'so large'}"
+                )
+                report.add("contradictory", clause.span, clauses=f"`{clause.name}`", reason=what)
+                found = True
+                break
+    return found
 
 
 def check(contract: Contract, limits: Limits | None = None) -> Checked:
@@ -77,5 +110,7 @@ def check(contract: Contract, limits: Limits | None = None) -> Checked:
         contract = fill(contract, budgets)
     findings(contract, report, limits)
     verdicts = prove(contract, limits)
+    if any(d.code.slug == "contradictory" for d in report.diagnostics):
+        verdicts = tuple(_void(v) for v in verdicts)
     unenforced = (*unmeasured(contract), *not_enforced(contract))
     return Checked(contract, written, verdicts, report, unenforced, tuple(budgets))

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from kcverify.bounds.special import Effort
 from kcverify.catalog.lemmas import ROWS
+from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.exact import decimal_up
@@ -28,6 +29,9 @@ from kcverify.prove.replay import search
 from kcverify.prove.slices import inherited
 from kcverify.prove.verdict import Limits, Route, Status, Verdict
 
+KNOWN_BEFORE = frozenset(("prompt_tokens", "tags"))
+"""Fields that a request carries before its first token is sampled."""
+
 
 def prove(contract: Contract, limits: Limits | None = None) -> tuple[Verdict, ...]:
     """A verdict for every guarantee on every slice that it names.
@@ -46,6 +50,8 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
     if within is None:
         return Verdict(claim, scope, Status.UNKNOWN, "none", (), (), "its band lies outside the assumed range")
     contract = within
+    if (reason := _after_sampling(contract, obligation)) is not None:
+        return Verdict(claim, scope, Status.UNKNOWN, "none", (), (), reason)
     missing = _missing(contract, obligation)
     if missing or not obligation.atoms:
         reason = (
@@ -95,6 +101,22 @@ def _missing(contract: Contract, obligation: Obligation) -> list[str]:
         if BY_NAME[atom.node.quantity].sequence and "horizon" not in have:
             out.append("horizon")
     return [ASSUMPTION_OF[n] for n in dict.fromkeys(out)]
+
+
+def _after_sampling(contract: Contract, obligation: Obligation) -> str | None:
+    """Why a claim about whole responses says nothing on its slice: the slice is only known once tokens are sampled.
+
+    Choosing responses by what was sampled weights each step by the chance of ending up in the slice, under which no
+    bound of the steps survives. A slice of prompts chooses before the first token.
+    """
+    if not obligation.scope or all(a.node.mode is not Mode.SEQUENCE for a in obligation.atoms):
+        return None
+    fields = next((s.fields for s in contract.slices if s.name == obligation.scope), ())
+    late = [f for f in fields if f not in KNOWN_BEFORE]
+    if not late:
+        return None
+    names = ", ".join(f"`{f}`" for f in late)
+    return f"the slice `{obligation.scope}` is chosen by {names}, which may depend on the response, and no bound on responses survives that choice"
 
 
 def _unprovable(claim: Clause) -> str:

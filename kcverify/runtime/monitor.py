@@ -151,8 +151,7 @@ class Monitor(torch.nn.Module):  # type: ignore[misc]
             self.cell_counts[index, 0] += hit.sum()
             columns += self._contribution(clause, found, hit, mask)
             if clause.source == "rows":
-                valid = mask & ~rows.invalid
-                self.worst.offer(index, found, valid, keys, numbers, inputs, 1.0 / self.temperature)
+                self.worst.offer(index, found, mask, keys, numbers, inputs, 1.0 / self.temperature, rows.invalid)
         self.ledger.add(slots, torch.stack(columns, 1))
 
     @property

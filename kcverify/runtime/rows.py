@@ -119,6 +119,8 @@ def row_statistics(
 def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
     """Raise `MonitorInputError` unless both are floating `[N, V]` of one shape and device with V in 1..262,144."""
     for what, side in (("reference_logits", reference), ("candidate_logits", candidate)):
+        if not isinstance(side, torch.Tensor):
+            raise option_error(what, f"a torch tensor is needed, not {type(side).__name__}")
         if side.dim() != 2:
             raise shape_error(what, list(side.shape), "[rows, vocabulary]")
         if side.dtype not in _FLOATS:

@@ -42,9 +42,14 @@ class Worst:
         numbers: torch.Tensor,
         inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
         scale: float,
+        invalid: torch.Tensor,
     ) -> None:
-        """Take the worst row of the batch where `mask` holds if it is worse than what is kept; no synchronisation."""
+        """Take the worst row of the batch where `mask` holds if it is worse than what is kept; no synchronisation.
+
+        An invalid row is worse than any number; its value is NaN.
+        """
         score = torch.where(mask & ~torch.isnan(values.score), values.score, -torch.inf)
+        score = torch.where(mask & invalid, torch.inf, score)
         best = score.amax()
         tied = score == best
         key = torch.where(tied, keys, LAST).amin()
@@ -56,7 +61,12 @@ class Worst:
             token = sampled.to(row.device).index_select(0, row)
         else:
             token = worst_token(values.token, reference, candidate, row, scale)
-        self._keep(cell, best, values.value.index_select(0, row)[0], torch.stack((key, number, token[0])))
+        self._keep(
+            cell,
+            best,
+            torch.where(invalid, torch.nan, values.value).index_select(0, row)[0],
+            torch.stack((key, number, token[0])),
+        )
 
     def merge(self, other: Worst) -> None:
         """Keep the worse of each cell."""

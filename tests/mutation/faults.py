@@ -50,6 +50,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("a sampler that truncates is ignored", "bounds/graph.py", "if not set(lemma.requires) <= parameters.conditions:", "if False:", ("contracts",)),
     Fault("an instance beyond a clause passes", "prove/replay.py", "return bool(value <= bound) if atom.upper else bool(value >= bound)", "return True", ("contracts",)),
     Fault("a claim counts as broken on its good side", "prove/replay.py", "return bool(value > bound) if atom.upper else bool(value < bound)", "return True", ("contracts",)),
-    Fault("a budget rounded up", "prove/budget.py", "text = decimal_down(value, DIGITS) if upper", "text = decimal_up(value, DIGITS) if upper", ("budgets",)),
+    Fault("a budget rounded up", "prove/budget.py", "text = decimal_down(binding.value, DIGITS) if upper", "text = decimal_up(binding.value, DIGITS) if upper", ("budgets",)),
     Fault("a monitor's double rounded up", "prove/budget.py", "double = monitor_float_down(value) if upper", "double = monitor_float_up(value) if upper", ("budgets",)),
 )  # fmt: skip

@@ -29,7 +29,8 @@ def contract(horizon, limit, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("span", "horizon", "low", "high"), [("0.02", 1024, 0.1273, 0.1274), ("0.2", 64, 0.3127, 0.3131), ("1", 8, 0.5350, 0.5356)]
+    ("span", "horizon", "low", "high"),
+    [("0.02", 1024, 0.1273, 0.1274), ("0.2", 64, 0.3127, 0.3131), ("1", 8, 0.5350, 0.5356)],
 )
 def test_reference_points_in_a_proof(span, horizon, low, high):
     (verdict,) = check(contract(horizon, span, 1)).verdicts

@@ -33,7 +33,9 @@ def _dyadic(value):
 
 
 @pytest.mark.parametrize(
-    ("point", "bits"), [(F(3893924827815215, 2**50), 53), (F(1381846513289487, 2**46), 113)], ids=["double", "quadruple"]
+    ("point", "bits"),
+    [(F(3893924827815215, 2**50), 53), (F(1381846513289487, 2**46), 113)],
+    ids=["double", "quadruple"],
 )
 def test_mpmath_intervals_need_not_enclose_and_ours_do(point, bits):
     iv = mpmath.iv
@@ -117,7 +119,9 @@ guarantee {{ safe: tv <= 0.0188 }}
 """
 
 
-@pytest.mark.parametrize(("edge", "warm", "status"), [("0.8", "0.8", "PROVED"), ("0.8", "0.8001", "UNKNOWN"), ("0.79", "0.8", "UNKNOWN")])
+@pytest.mark.parametrize(
+    ("edge", "warm", "status"), [("0.8", "0.8", "PROVED"), ("0.8", "0.8001", "UNKNOWN"), ("0.79", "0.8", "UNKNOWN")]
+)
 def test_half_open_bands_meet_and_a_hole_is_seen(edge, warm, status):
     (contract,) = load_source(Source("t", BANDS.format(edge=edge, warm=warm))).contracts
     assert [v.status.value for v in prove(contract)] == [status]
@@ -146,7 +150,11 @@ def test_the_middle_of_a_ball_is_no_bound():
     with precision(400):
         truth = ball(F(1, 40)).tanh()
         assert ball(rational(value, up=True, bits=20)) >= truth >= ball(rational(value, up=False, bits=20))
-        assert ball(F(monitor_float_down(rational(value, up=False)))) <= truth <= ball(F(monitor_float_up(rational(value, up=True))))
+        assert (
+            ball(F(monitor_float_down(rational(value, up=False))))
+            <= truth
+            <= ball(F(monitor_float_up(rational(value, up=True))))
+        )
 
 
 def test_a_double_of_the_exact_value_is_told_from_its_neighbours():

@@ -1,0 +1,79 @@
+"""Faults that a hostile reader found: each contract once gave a wrong answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcverify.driver import load_source
+from kcverify.prove.check import check
+from kcverify.source import Source
+
+HEAD = "contract c\nassume { temperature = 1; sampler = full_softmax; horizon <= 3 tokens; reward in [0, 1] }\n"
+
+
+def checked(body: str):
+    loaded = load_source(Source("t", HEAD + body))
+    assert not loaded.report.errors, [d.message for d in loaded.report.errors]
+    return check(loaded.contracts[0])
+
+
+@pytest.mark.parametrize(
+    "slice_", ["output_tokens in [2, 3)", "position < 2", "output_tokens <= 1 and prompt_tokens >= 5"]
+)
+@pytest.mark.parametrize("clause", ["logit_span <= 1", "logit_span <= 1 on two"])
+@pytest.mark.parametrize("claim", ["reward_drift <= 0.4", "tv_seq <= 0.4", "pass_rate_drift <= 0.4"])
+def test_responses_chosen_by_what_was_sampled(slice_, clause, claim):
+    """With tokens A, B, EOS and spans of 1 the reward drift among responses of two tokens reaches tanh(3/4) = 0.635."""
+    body = f"slice two = {slice_}\nnumerical {{ d: {clause} -> L2; e: tv <= 0.9 on two -> L1 }}\nguarantee {{ k: {claim} on two }}\n"
+    (verdict,) = checked(body).verdicts
+    assert verdict.status == "UNKNOWN"
+    assert "may depend on the response" in verdict.reason
+
+
+def test_responses_chosen_by_their_prompt():
+    body = "slice long = prompt_tokens >= 5\nnumerical { d: logit_span <= 1 -> L2; e: tv <= 0.9 on long -> L1 }\nguarantee { k: reward_drift <= 0.4 on long }\n"
+    assert checked(body).verdicts[0].status == "PROVED"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "numerical { r: importance_ratio in [1.5, 2] -> L1 }\nguarantee { k: tv <= 0 }\n",
+        "numerical { r: importance_ratio in [0.5, 0.9] except 1% -> L1 }\nguarantee { k: reward_drift <= 0 }\n",
+        "numerical { a: logit_span <= 0.05 -> L1; b: logit_span >= 0.5 -> L1 }\nguarantee { k: tv <= 0.4 }\n",
+    ],
+)
+def test_nothing_is_proved_from_clauses_that_exclude_each_other(body):
+    found = checked(body)
+    assert found.exit_code == 1
+    assert "contradictory" in [d.code.slug for d in found.report.diagnostics]
+    assert all(v.status != "PROVED" for v in found.verdicts)
+
+
+@pytest.mark.parametrize("limit", ["1e400", "1e300", "5000"])
+def test_huge_limits_prove_nothing_and_break_nothing(limit):
+    found = checked(
+        f"numerical {{ d: logit_span <= {limit} -> L1 }}\nguarantee {{ k: reward_drift <= 0.5; t: tv <= 0.5 }}\n"
+    )
+    assert all(v.status != "PROVED" for v in found.verdicts)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("numerical { x: chi2 <= 0.01 -> L1 }\nguarantee { k: tv <= 0.05 }\n", "PROVED"),
+        ("numerical { x: kl(candidate || reference) <= 0.02 nats -> L1 }\nguarantee { k: tv <= 0.1 }\n", "PROVED"),
+        ("numerical { r: importance_ratio in [0.5, 2] -> L1 }\nguarantee { k: chi2 <= 0.5 }\n", "PROVED"),
+        ("numerical { r: importance_ratio in [0.5, 2] -> L1 }\nguarantee { k: chi2 <= 0.499 }\n", "REFUTED"),
+    ],
+)
+def test_textbook_limits_that_meet_exactly(body, status):
+    assert checked(body).verdicts[0].status == status
+
+
+def test_a_hole_on_a_mean_that_no_sample_certifies_is_refused():
+    found = checked(
+        "numerical { m: mean kl(candidate || reference) <= ? -> L1 }\nguarantee { k: reward_drift <= 0.4 }\n"
+    )
+    assert [d.code.slug for d in found.report.errors] == ["hole_impossible"]
+    assert "no sample certifies" in found.report.errors[0].message
