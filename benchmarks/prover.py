@@ -173,12 +173,17 @@ def faults() -> list[dict[str, str]]:
     return rows
 
 
-def certificates() -> dict[str, Any]:
-    """Size and check time of certificates: filled in by whoever emits them."""
-    return {}
+def certificates() -> list[dict[str, Any]]:
+    """Size and check time of the certificate of every shipped contract."""
+    from kcverify.prove.certificate import certificate_figures
+
+    return certificate_figures()
 
 
 def _print(result: dict[str, Any]) -> None:
+    for c in result["certificates"]:
+        took = "nothing to check" if c["check_ms"] is None else f"checked in {c['check_ms']:.1f} ms"
+        print(f"certificate of {c['contract']}: {c['bytes']} bytes, {c['certified']} of {c['claims']} claims, {took}")
     q = result["questions"]
     print(
         f"35 questions: {q['decided']} decided, {q['wrong']} wrong, median {q['median_ms']:.2f} ms, worst {q['worst_ms']:.1f} ms"

@@ -33,7 +33,7 @@ class Tour:
 
 
 TOURS = {
-    "tinylm": Tour("demo", 24, 680, ("bfloat16", "int8", "w8a8", "fp8", "int4")),
+    "tinylm": Tour("demo", 16, 640, ("bfloat16", "int8", "w8a8", "fp8", "int4")),
     "smollm2": Tour("smollm2", 32, 8, ("bfloat16", "int8_bf16", "w8a8", "fp8", "int4_bf16")),
 }
 

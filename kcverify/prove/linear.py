@@ -64,16 +64,25 @@ class Encoding:
         return self.names[node]
 
     def want(self, node: Node, constant: Fraction) -> None:
-        """Ask for the lemma instances that bound `node` by `constant`, and for what those ask for in turn."""
+        """Ask for the lemma instances that bound `node` by `constant`, and for what those ask for in turn.
+
+        Of several rows from one premise only the one that asks least of it.
+        """
         known = self.constants.setdefault(node, set())
         if constant in known:
             return
         known.add(constant)
+        best: dict[Node, Link] = {}
         for row, source, target in _incoming(node.quantity):
             if target is not node.mode:
                 continue
             for rho in self._sources(row, source, node):
-                self._instantiate(row, Node(row.premises[0], source, rho), node, constant)
+                link = self._instance(row, Node(row.premises[0], source, rho), node, constant)
+                if link is not None and (link.source not in best or _asks_less(link, best[link.source])):
+                    best[link.source] = link
+        for link in best.values():
+            self.links.append(link)
+            self.want(link.source, constant * self.piece.low if link.premise is None else link.premise)
 
     def _sources(self, row: Lemma, source: Mode, node: Node) -> Iterable[Fraction]:
         if source is not Mode.POINT:
@@ -82,21 +91,16 @@ class Encoding:
             return (node.rho,)
         return tuple(r for r in self.rhos if usable(row, source, node.mode, r))
 
-    def _instantiate(self, row: Lemma, source: Node, node: Node, constant: Fraction) -> None:
+    def _instance(self, row: Lemma, source: Node, node: Node, constant: Fraction) -> Link | None:
         corner = corner_of(row, self.parameters)
         if corner is None or len(row.premises) != 1:
-            return
+            return None
         if self.reached is not None and (source.quantity, source.mode) not in self.reached:
-            return
+            return None
         if row.name == "effective_span":
-            self.links.append(Link(row, source, node, None, constant))
-            self.want(Node("logit_span", source.mode, source.rho), constant * self.piece.low)
-            return
+            return Link(row, source, node, None, constant)
         x = weakest_premise(row.name, constant, corner, source.rho)
-        if x is None:
-            return
-        self.links.append(Link(row, source, node, x, constant))
-        self.want(source, x)
+        return None if x is None else Link(row, source, node, x, constant)
 
     def join(self, limits: Iterable[Atom]) -> None:
         """Rows of several premises, instantiated forward at the constants of the clauses' own limits.
@@ -163,6 +167,13 @@ class Encoding:
         return self.var(atom.node) <= limit if atom.upper else self.var(atom.node) >= limit
 
 
+def _asks_less(a: Link, b: Link) -> bool:
+    """Whether the premise of `a` is weaker than that of `b`, for links between the same nodes."""
+    if a.premise is None or b.premise is None:
+        return a.premise is None
+    return a.premise > b.premise if BY_NAME[a.source.quantity].upper else a.premise < b.premise
+
+
 @cache
 def _incoming(quantity: str) -> tuple[tuple[Lemma, Mode, Mode], ...]:
     return tuple((r, a, b) for r in ROWS if r.conclusion == quantity for a, b in lifts(r.name))
@@ -188,7 +199,8 @@ def forward_of(start: frozenset[tuple[str, Mode]]) -> frozenset[tuple[str, Mode]
 def encode(piece: Piece, parameters: Parameters, clauses: Iterable[Atom], claims: Iterable[Atom]) -> Encoding:
     """Lemma instances for every constant that a clause or a claim compares with, closed under the lemmas.
 
-    Only instances whose premise some clause bounds, directly or by a chain of lemmas.
+    With claims, only for the constants of the claims: a proof runs backwards from there, and meets the clauses' limits
+    by plain arithmetic. Only instances whose premise some clause bounds, directly or by a chain of lemmas.
     """
     clauses, claims = tuple(clauses), tuple(claims)
     rhos = tuple(sorted({a.node.rho for a in (*clauses, *claims)} | {Fraction(0)}))
@@ -197,9 +209,10 @@ def encode(piece: Piece, parameters: Parameters, clauses: Iterable[Atom], claims
     out.join(clauses)
     for node in {a.node for a in clauses if a.node.quantity == "logit_drift"}:
         out.links.append(Link(_SPAN, node, replace(node, quantity="logit_span"), None, Fraction(2)))
-    for a in (*clauses, *claims):
+    for a in claims or clauses:
         for t in {piece.low, piece.high}:
             out.want(a.node, a.at(t) if natural(a) else _inside(a.at(t)))
+    for a in (*clauses, *claims):
         out.var(a.node)
     return out
 

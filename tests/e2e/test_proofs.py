@@ -22,6 +22,8 @@ def test_no_hole_and_no_axiom(path):
 @pytest.mark.needs("coq")
 def test_library_compiles_and_its_assumptions_are_audited(tmp_path):
     copy = tmp_path / "proofs"
-    shutil.copytree(PROOFS, copy, ignore=shutil.ignore_patterns("*.vo", "*.vok", "*.vos", "*.glob", ".*.aux", ".*.cache"))
+    shutil.copytree(
+        PROOFS, copy, ignore=shutil.ignore_patterns("*.vo", "*.vok", "*.vos", "*.glob", ".*.aux", ".*.cache")
+    )
     done = subprocess.run(["sh", "proofs/check.sh"], cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

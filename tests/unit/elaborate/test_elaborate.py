@@ -212,7 +212,7 @@ BAD = [
     ("a: mean kl(candidate || reference) <= 1e-4 -> L1", "numerical", "unit_missing", "write `0.0001 nats`"),
     ("a: mean kl(candidate || reference) <= 1e-4 ms -> L1", "numerical", "unit_wrong", "nats, bits"),
     ("a: tv <= 0.01 nats -> L1", "numerical", "unit_forbidden", "write `0.01`"),
-    ("a: logit_span <= 5% -> L1", "numerical", "unit_forbidden", "write `5`"),
+    ("a: logit_span <= 5% -> L1", "numerical", "unit_forbidden", "write `0.05`"),
     ("a: importance_ratio in [1.05, 0.95] -> L1", "numerical", "range_reversed", "write `[0.95, 1.05]`"),
     ("a: tv <= NaN -> L1", "numerical", "number_not_finite", ""),
     ("a: tv <= -inf -> L1", "numerical", "number_not_finite", ""),

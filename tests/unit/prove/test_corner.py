@@ -30,7 +30,7 @@ def test_exceptions_of_several_clauses_add_up():
         "f: tv <= 0.0251 except 1%\nt: tv <= 0.0251 except 2%\nk: importance_ratio in [0.95, 1.05] except 1%\nm: importance_ratio in [0.95, 1.05] except 2%",
     )
     assert [v.status.value for v in found.values()] == ["UNKNOWN", "PROVED", "UNKNOWN", "PROVED"]
-    assert "whose exceptions add up to 2%" in found["f"].reason
+    assert "whose exceptions add up to 2%" in found["k"].reason
     mixed = "c: importance_ratio <= 1.05 except 1% -> L1\nd: importance_ratio >= 0.95 -> L1"
     assert statuses(
         mixed, "t: tv <= 0.0251 except 1%\nk: importance_ratio in [0.95, 1.05] except 1%\nf: tv <= 0.0251"

@@ -77,3 +77,10 @@ def test_a_hole_on_a_mean_that_no_sample_certifies_is_refused():
     )
     assert [d.code.slug for d in found.report.errors] == ["hole_impossible"]
     assert "no sample certifies" in found.report.errors[0].message
+
+
+def test_a_mean_that_lifts_but_cannot_be_certified_says_so():
+    (verdict,) = checked("numerical { d: mean logit_span <= 0.05 -> L1 }\nguarantee { k: mean tv <= 0.3 }\n").verdicts
+    assert verdict.status == "UNKNOWN"
+    assert "no sample certifies" in verdict.reason
+    assert "concave" not in verdict.reason
