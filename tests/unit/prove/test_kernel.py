@@ -358,9 +358,6 @@ def test_a_counterexample_that_fails_is_rejected(key, value):
         kernel.check(sealed(doc))
 
 
-# ---- the file alone -----------------------------------------------------------------------------------------------
-
-
 def run(*arguments, path):
     command = [sys.executable, *arguments, str(path)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
