@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,16 +24,19 @@ from kcverify.source import Source
 
 __all__ = [
     "Checked",
+    "Compiled",
     "Derived",
     "Loaded",
     "MeasureOptions",
     "check",
+    "compile_monitor",
     "derive",
     "emit_monitor",
     "limits",
     "load",
     "load_source",
     "measure",
+    "measure_in_group",
     "read_source",
     "report",
     "select",
@@ -123,15 +126,45 @@ def derive(contract: Contract, limits: Limits | None = None) -> Derived:
     return Derived(contract, tuple(budgets), tuple(failed), report, checked)
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """A contract's monitor as source text, and the check whose verdicts its header states."""
+
+    checked: Checked
+    text: str
+
+
 def emit_monitor(contract: Contract, limits: Limits | None = None) -> str:
     """Source text of the contract's monitor, a torch module; its header states the verdicts."""
+    return compile_monitor(contract, limits).text
+
+
+def compile_monitor(contract: Contract, limits: Limits | None = None) -> Compiled:
+    """The contract's monitor with the check that it rests on. Raises InputError: `hole_open`."""
     from kcverify.emit.monitor import emit_monitor as emit
 
     checked = check(contract, limits)
     hole = next((c for c in checked.contract.clauses if c.limit.hole), None)
     if hole is not None:
         raise input_error("hole_open", hole.value_span, name=hole.name)
-    return emit(checked.contract, verdicts=summary(checked.verdicts), digest=checked.digest, version=__version__)
+    text = emit(checked.contract, verdicts=summary(checked.verdicts), digest=checked.digest, version=__version__)
+    return Compiled(checked, text)
+
+
+def masks_of(compiled: Compiled) -> str:
+    """Source of the masks of a contract, a module for a trainer that imports kcverify.rl."""
+    from kcverify.emit.masks import emit_masks
+
+    return emit_masks(compiled.checked.contract, digest=compiled.checked.digest, version=__version__)
+
+
+def kernel_of(compiled: Compiled) -> str:
+    """Source of the C++ row kernel of a monitor, for bfloat16 logits. Raises InputError: `extra_missing` without torch."""
+    try:
+        from kcverify.measure.session import kernel_text
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    return kernel_text(compiled.text)
 
 
 def summary(verdicts: tuple[Verdict, ...]) -> dict[str, str]:
@@ -140,21 +173,84 @@ def summary(verdicts: tuple[Verdict, ...]) -> dict[str, str]:
 
 
 def measure(
-    contract: Contract, reference: str, candidate: str, data: str | None, options: MeasureOptions | None = None
+    contract: Contract,
+    reference: str | Sequence[str],
+    candidate: str | Sequence[str],
+    data: str | None,
+    options: MeasureOptions | None = None,
 ) -> dict[str, Any]:
     """Run a pair of kernels over the data through the contract's generated monitor; the result as JSON data.
 
-    Raises InputError for sides, data or options that are not usable, `extra_missing` without torch.
+    A side that is a folder, a pattern or several files of logits is a dump in shards, measured by the executor of the
+    options. Raises InputError for sides, data or options that are not usable, `extra_missing` without torch.
     """
     try:
         from kcverify.measure.session import measure_contract
+        from kcverify.measure.shard import in_several
+        from kcverify.measure.sharded import measure_shards
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        raise input_error("extra_missing", package=error.name) from None
+        raise _missing(error) from None
+    options = options or MeasureOptions()
+    several = in_several(reference, candidate, options)
+    executor = executor_of(options) if several else None
     checked = check(contract)
     source = emit_monitor(contract)
-    return measure_contract(checked, source, reference, candidate, data, options or MeasureOptions())
+    if several:
+        return measure_shards(checked, source, reference, candidate, data, options, executor)
+    one, other = (side if isinstance(side, str) else side[0] for side in (reference, candidate))
+    return measure_contract(checked, source, one, other, data, options)
+
+
+def measure_in_group(
+    contract: Contract,
+    reference: str | Sequence[str],
+    candidate: str | Sequence[str],
+    data: str | None = None,
+    options: MeasureOptions | None = None,
+    group: Any = None,
+) -> dict[str, Any]:
+    """`measure` of dumps in shards inside a `torch.distributed` group (None: the default one), as a trainer runs it.
+
+    Every rank calls it with the same arguments, measures its share of the shards and returns the whole result, which
+    is that of `measure` bit for bit. Raises what `measure` raises, on all ranks.
+    """
+    try:
+        from kcverify.measure.sharded import measure_in_group as measure_together
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    source = emit_monitor(contract)
+    options = options or MeasureOptions()
+    return measure_together(check(contract), source, reference, candidate, data, options, group)
+
+
+EXECUTORS = ("process", "ray", "serial")
+"""What spreads the work over shards: processes of this machine, a Ray cluster, or nothing."""
+
+
+def executor_of(options: MeasureOptions) -> Any:
+    """The executor that the options name. Raises InputError: `option_invalid`, `extra_missing` without Ray."""
+    from kcverify.measure.executors import Processes, Serial
+
+    if options.executor in (None, "process"):
+        return Processes(options.workers)
+    if options.executor == "serial":
+        return Serial()
+    if options.executor == "ray":
+        try:
+            from kcverify.measure.cluster import Ray
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
+            raise input_error("extra_missing", package="ray", hint="pip install 'kcverify[ray]'") from None
+        return Ray(options.workers)
+    reason = f"`{options.executor}` is none of {', '.join(EXECUTORS)}"
+    raise input_error("option_invalid", option="--executor", reason=reason, hint="--executor process")
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    """The diagnostic of a missing extra; the error itself where something else is missing."""
+    known = error.name in ("torch", "safetensors")
+    return input_error("extra_missing", package=error.name) if known else error
 
 
 def report(result: Mapping[str, Any]) -> str:

@@ -44,13 +44,29 @@ def _program(*names: str) -> Callable[[], bool]:
     return lambda: any(shutil.which(name) for name in names)
 
 
+def _bundled_tool(package: str, path: str) -> Callable[[], bool]:
+    def present() -> bool:
+        import importlib.util
+
+        found = importlib.util.find_spec(package)
+        return bool(found and found.origin and (Path(found.origin).parent / path).exists())
+
+    return present
+
+
 NEEDS: dict[str, Callable[[], bool]] = {
     "compiler": _program("c++", "g++", "clang++"),
     "chromium": _program("chromium", "chromium-browser", "google-chrome"),
     "prometheus": _program("promtool"),
     "coq": _program("coqc"),
+    "cvc5": _module("cvc5"),
+    "pyarrow": _module("pyarrow"),
     "ray": _module("ray"),
     "torch": _module("torch"),
+    "triton": _module("triton"),
+    "nvdisasm": _bundled_tool("triton", "backends/nvidia/bin/nvdisasm"),
+    "torchmetrics": _module("torchmetrics"),
+    "transformers": _module("transformers"),
     "cuda": _gpu,
     "network": lambda: os.environ.get("KCVERIFY_TEST_NETWORK", "") == "1",
 }

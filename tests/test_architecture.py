@@ -14,14 +14,18 @@ PACKAGE = ROOT / "kcverify"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "_shipped" not in p.parts)
 ORDER = (
     "source", "codes", "diagnostics", "exact", "resources", "render", "enclosure", "catalog", "syntax", "forms", "elaborate", "bounds",
-    "reference", "prove", "emit", "output", "runtime", "readers", "rl", "measure", "conformance", "delivery", "docgen", "driver",
+    "reference", "prove", "emit", "output", "runtime", "integrations", "readers", "streams", "rl", "measure", "conformance", "delivery", "docgen", "driver",
     "arguments", "demo", "editor", "cli", "__main__",
 )  # fmt: skip
 SEAMS = {
     "lark": ("syntax/parser.py",),
     "z3": ("prove/",),
     "jinja2": ("emit/", "docgen/"),
-    "torch": ("runtime/", "rl/", "measure/", "conformance/", "readers/"),
+    "torch": ("runtime/", "integrations/", "rl/", "measure/", "conformance/", "readers/torch_file.py"),
+    "torchmetrics": ("integrations/",),
+    "pyarrow": ("readers/parquet_file.py",),
+    "triton": ("runtime/gpu/",),
+    "ray": ("measure/cluster.py",),
     "typer": ("cli/",),
     "ruamel": ("forms/",),
     "pygls": ("editor/",),
@@ -101,6 +105,7 @@ def modules_after(statement: str) -> set[str]:
         ("import kcverify", {"sympy", "z3", "lark", "torch", "typer", "numpy"}),
         ("import kcverify.cli", {"sympy", "z3", "lark", "torch", "flint", "numpy"}),
         ("import kcverify.driver", {"torch", "jinja2"}),
+        ("import kcverify.readers.inspection", {"torch", "jinja2", "z3", "pyarrow", "safetensors"}),
         ("import kcverify.runtime", {"sympy", "z3", "lark", "flint", "jinja2", "typer"}),
     ],
 )

@@ -11,9 +11,10 @@ from flint import arb
 from kcverify.bounds.graph import Fact, Node, Parameters, best_for, propagate
 from kcverify.bounds.optimal import attained as optimal_attained
 from kcverify.catalog.lemmas import BY_NAME as LEMMAS
+from kcverify.catalog.lemmas.attained import BY_ROW as WORST
 from kcverify.catalog.model import Mode
-from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
-from kcverify.enclosure import EnclosureError, ball, binomial_tv, precision, rational, root_down
+from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME, HORIZON
+from kcverify.enclosure import EnclosureError, ball, binomial_tv, enclose, precision, rational, root_down
 
 KEYS = ("logit_span", "log_ratio", "tv", "kl", "chi2", "bc", "tv_seq", "reward_drift", "pg_bias", "ess")
 GIVENS = ("logit_drift", "logit_span", "tv", "kl", "log_ratio", "importance_ratio")
@@ -172,9 +173,9 @@ def _of_span(sigma: Fraction, t: Fraction | None) -> tuple[dict[str, arb], Step]
 
 def _best_witness(s: Fraction, h: int) -> arb:
     """The better of two processes of span `s`: the recursion's own policy and the symmetric binomial."""
-    if s >= 64:
-        return binomial_tv(ball(s) / 2, arb(h))
-    return binomial_tv(ball(s) / 2, arb(h)).max(ball(optimal_attained(s, h)))
+    row = WORST["attained_worst_case"]
+    reached = enclose(row.value, {BY_NAME[row.premise].symbol: s, HORIZON: Fraction(h)})
+    return reached if s >= 64 else reached.max(ball(optimal_attained(s, h)))
 
 
 def _of_log_ratio(lam: Fraction, t: Fraction | None) -> tuple[dict[str, arb], Step]:

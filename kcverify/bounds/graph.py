@@ -24,11 +24,17 @@ _TINY = Fraction(1, 2**256)
 
 @dataclass(frozen=True)
 class Node:
-    """A quantity aggregated in one way; `rho` is the share of contexts on which a pointwise bound may fail."""
+    """A quantity aggregated in one way; `rho` is the share of contexts on which a pointwise bound may fail.
+
+    `grade` tells graded quantities apart: a bound at one grade holds at every smaller one too, or where the quantity is
+    not ordered a bound at 1. The kept mass of a trimmed span; minus the margin of a flip; one over the number of bins
+    of a calibration error; 1 for all others.
+    """
 
     quantity: str
     mode: Mode
     rho: Fraction = Fraction(0)
+    grade: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,11 @@ def corner_of(lemma: Lemma, parameters: Parameters) -> Corner | None:
     return None if corner is None else tuple(sorted(corner.items(), key=lambda kv: str(kv[0])))
 
 
+def grade_of(name: str, node: Node) -> Fraction:
+    """Grade of a quantity that a row ties to a node: the node's own where both are graded."""
+    return node.grade if BY_NAME[name].graded else Fraction(1)
+
+
 def apply(lemma: Lemma, premises: tuple[Fact, ...], target: Mode, parameters: Parameters) -> Fact | None:
     """The conclusion of a row from facts about its premises, rounded to the safe side; None where it does not apply.
 
@@ -184,7 +195,8 @@ def _conclude(lemma: Lemma, premises: tuple[Fact, ...], target: Mode, corner: Co
     value = _bound(lemma.name, tuple(p.value for p in premises), corner, rho, effort if lemma.special else TABLE)
     if value is None:
         return None
-    node = Node(lemma.conclusion, target, rho if target is Mode.POINT else Fraction(0))
+    grade = grade_of(lemma.conclusion, premises[0].node)
+    node = Node(lemma.conclusion, target, rho if target is Mode.POINT else Fraction(0), grade)
     return Fact(node, value, lemma, premises)
 
 
@@ -214,14 +226,21 @@ def steps() -> dict[str, tuple[tuple[Lemma, tuple[tuple[Mode, Mode], ...]], ...]
 
 
 def _combinations(best: Mapping[Node, Fact], row: Lemma, fact: Fact) -> Iterable[tuple[Fact, ...]]:
-    """`fact` beside every known fact about the row's other premises; exceptions of at most two clauses are added up."""
+    """`fact` beside every known fact about the row's other premises; exceptions of at most two clauses are added up.
+
+    Graded premises must be of one grade: a span and a mass belong together only if they are about one set.
+    """
     if len(row.premises) == 1:
         return ((fact,),)
     mode = fact.node.mode
     known = [
         (fact,)
         if name == fact.node.quantity
-        else tuple(f for n, f in best.items() if n.quantity == name and n.mode is mode)
+        else tuple(
+            f
+            for n, f in best.items()
+            if n.quantity == name and n.mode is mode and (n.grade == fact.node.grade or not fact.quantity.graded)
+        )
         for name in row.premises
     ]
     return (facts for facts in product(*known) if len(exceptions(facts)) <= 2)
@@ -300,12 +319,19 @@ def _next(fact: Fact, useful: frozenset[str] | None) -> Iterator[tuple[Lemma, Mo
                 yield row, source, target
 
 
-def best_for(best: Mapping[Node, Fact], quantity: str, mode: Mode, rho: Fraction) -> Fact | None:
-    """The strongest fact that bounds a quantity with an exception of at most `rho`."""
+def covers(node: Node, grade: Fraction) -> bool:
+    """Whether a bound on a node is one on the same quantity at another grade."""
+    return node.grade in (1, grade) or (BY_NAME[node.quantity].ordered and node.grade > grade)
+
+
+def best_for(
+    best: Mapping[Node, Fact], quantity: str, mode: Mode, rho: Fraction, grade: Fraction = Fraction(1)
+) -> Fact | None:
+    """The strongest fact that bounds a quantity with an exception of at most `rho`, at the grade or one that covers it."""
     found = [
         f
         for n, f in best.items()
-        if n.quantity == quantity and n.mode is mode and (mode is not Mode.POINT or n.rho <= rho)
+        if (n.quantity, n.mode) == (quantity, mode) and covers(n, grade) and (mode is not Mode.POINT or n.rho <= rho)
     ]
     if not found:
         return None

@@ -41,7 +41,7 @@ def weakest_premise(
             x = value_down(row.inverse, {**env, conclusion.symbol: target})
         except (EnclosureError, ZeroDivisionError, ValueError):
             x = Fraction(-1)
-        if x > 0 and holds(x):
+        if x >= 0 and holds(x):
             return x
     top = premise.high or _CEILING.get(premise.dimension, Fraction(2**40))
     guess = approximate_root(row.bound, premise.symbol, target, env, top)

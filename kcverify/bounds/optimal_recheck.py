@@ -38,10 +38,15 @@ def recheck_coarse(s: Fraction, horizon: int, claimed: Fraction) -> bool:
     s = Fraction(s)
     if horizon <= LONGEST_BLOCK:
         return coarse_upper(s, horizon, cells_for(horizon)) <= claimed
+    return composed_upper(s, horizon) <= claimed
+
+
+def composed_upper(s: Fraction, horizon: int) -> Fraction:
+    """Upper bound of the optimum from equal blocks of at most `LONGEST_BLOCK` tokens, for a span `0 < s <= 64`."""
     count = -(-horizon // LONGEST_BLOCK)
     length = -(-horizon // count)
     d, values = node_bounds(s, length, BLOCK_CELLS)
-    return any(_composed(d, values, _distance(s, length, f), count) <= claimed for f in THOUSANDTHS)
+    return min(_composed(d, values, _distance(s, length, f), count) for f in THOUSANDTHS)
 
 
 def cells_for(horizon: int) -> int:

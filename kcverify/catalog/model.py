@@ -92,7 +92,8 @@ class Metric:
     """One metric of the language.
 
     `range` is the interval of all possible values (None: unbounded). `statistic` None means that a contract must write
-    one. `quantity` is the node of the bound graph that the metric is a reading of (None: it enters no proof).
+    one. `quantity` is the node of the bound graph that the metric is a reading of (None: it enters no proof). `caveat`
+    says what a claim about it cannot rest on, for the reader of an UNKNOWN.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Metric:
     arguments: tuple[Argument, ...] = ()
     quantity: str | None = None
     aliases: tuple[str, ...] = ()
+    caveat: str = ""
 
 
 class Evidence(StrEnum):
@@ -134,7 +136,9 @@ class Mode(StrEnum):
 class Quantity:
     """A node of the bound graph: its symbol, unit, natural range, and how a user reads it.
 
-    `upper` True: bounds are upper bounds (a smaller one is stronger); False: lower bounds (`bc`, `ess`).
+    `upper` True: bounds are upper bounds (a smaller one is stronger); False: lower bounds (`bc`, `ess`). `graded`: there
+    is one for every argument of its metric, such as the kept mass of a trimmed span; where `ordered`, a bound at one
+    argument holds at others too.
     """
 
     name: str
@@ -145,6 +149,8 @@ class Quantity:
     low: Fraction = Fraction(0)
     high: Fraction | None = None
     sequence: bool = False
+    graded: bool = False
+    ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,8 @@ class Lemma:
     `monotone` declares (with the reason in `argument`) what the sign rules cannot see: symbol name -> +1 or -1.
     `requires` names side conditions: `full_softmax` (no truncation). `not_after` names rows whose conclusion need not be
     fed into this one, since a row from their own premise is at least as tight. `special` marks a bound that a recursion computes
-    (`bounds.special`) in place of its formula.
+    (`bounds.special`) in place of its formula. `published` is the form in which the literature usually has the bound, in
+    the same symbols, and `published_as` its wording; it is never below `bound`.
     """
 
     name: str
@@ -185,4 +192,5 @@ class Lemma:
     requires: tuple[str, ...] = ()
     not_after: tuple[str, ...] = ()
     published: sp.Expr | None = None
+    published_as: str = ""
     special: bool = False

@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from kcverify import __version__
-from kcverify.cli import certificates, checking, language, measurement, proof
+from kcverify.cli import certificates, checking, language, measurement, proof, streams
 from kcverify.cli.common import app, guarded, say
 
-__all__ = ["app", "certificates", "checking", "language", "main", "measurement", "proof"]
+__all__ = ["app", "certificates", "checking", "language", "main", "measurement", "proof", "streams"]
+
+_INTERRUPTED = 130
+"""What the command library answers after Ctrl-C."""
 
 
 def _version(value: bool) -> None:
@@ -34,7 +37,10 @@ def main(arguments: list[str] | None = None) -> None:
 
     def run() -> int:
         try:
-            return int(app(args=arguments, standalone_mode=False) or 0)
+            code = int(app(args=arguments, standalone_mode=False) or 0)
+            if code == _INTERRUPTED:
+                raise KeyboardInterrupt
+            return code
         except typer.Exit as stop:
             return stop.exit_code
         except typer.Abort:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kcverify.cli.common import app, say, worse
+from kcverify.cli.common import Format, app, emit, say, wants_json, worse
 
 certificates = typer.Typer(no_args_is_help=True, help="Check certificates that `kcverify check --certificate` wrote.")
 app.add_typer(certificates, name="certificate")
@@ -20,21 +20,25 @@ Against = Annotated[str | None, typer.Option("--contract", help="the contract th
     epilog="Exit codes: 0 accepted; 1 rejected, with the reason; 2 unreadable. The same without this package's other "
     "modules: python -m kcverify.prove.kernel FILE. Example: kcverify certificate check out.json --contract rl.kc"
 )
-def check(files: Paths, contract: Against = None) -> int:
+def check(files: Paths, contract: Against = None, format: Format = "text") -> int:
     """Check certificates with the small kernel and print what they prove, in words."""
-    from kcverify import driver
+    from kcverify import __version__, driver
 
+    as_json = wants_json(format)
     known = driver.load(contract) if contract is not None else None
-    code = 0
+    code, answers = 0, []
     for path in files:
         docs = _documents(path)
-        if isinstance(docs, str):
-            say(f"{path}: unreadable: {docs}")
-            code = worse(code, 2)
-            continue
-        accepted, lines = _verdict(docs, known)
-        say("\n  ".join([f"{path}: {'accepted' if accepted else 'rejected'}", *lines]))
-        code = worse(code, 0 if accepted else 1)
+        readable = not isinstance(docs, str)
+        accepted, lines = (False, [docs]) if isinstance(docs, str) else _verdict(docs, known)
+        code = worse(code, 2 if not readable else 0 if accepted else 1)
+        answers.append({"file": path, "accepted": accepted, "readable": readable, "lines": lines})
+        if not as_json and not readable:
+            say(f"{path}: unreadable: {lines[0]}")
+        elif not as_json:
+            say("\n  ".join([f"{path}: {'accepted' if accepted else 'rejected'}", *lines]))
+    if as_json:
+        emit({"kcverify": __version__, "exit_code": code, "certificates": answers})
     return code
 
 

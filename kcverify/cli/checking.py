@@ -15,6 +15,7 @@ from kcverify.cli.common import RANK, Files, Name, Set, app, emit, parameters, s
 if TYPE_CHECKING:
     from kcverify.diagnostics import Diagnostic
     from kcverify.prove.check import Checked
+    from kcverify.prove.second_solver import Opinion
 
     File = tuple[str, list[Diagnostic], list[Checked]]
 
@@ -61,6 +62,11 @@ def check(
     if format not in FORMATS:
         raise input_error("option_invalid", option="--format", reason=f"`{format}` is not one of {', '.join(FORMATS)}")
     level = verdicts.check_level(fail_level)
+    if format not in ("text", "json") and (explain or all_cores or second_solver):
+        options = {"--explain": explain, "--all-cores": all_cores, "--second-solver": second_solver}
+        option = next(name for name, given in options.items() if given)
+        reason = f"`--format {format}` has no place for it"
+        raise input_error("option_invalid", option=option, reason=reason, hint="use `--format text` or `--format json`")
     extras = Extras(explain or all_cores, all_cores, certificate, coq, second_solver)
     values = parameters(set)
     show = _text(extras) if format == "text" else None
@@ -110,14 +116,18 @@ def _text(extras: Extras) -> Callable[[File], None]:
             if extras.explain:
                 parts.append(reasons.explain_text(c, color, every=extras.every))
             if extras.second:
-                parts.append("\n".join(_opinions(c)))
+                parts.append("\n".join(map(_opinion, _opinions(c))))
+            if extras.certificate is not None:
+                from kcverify.prove.certificate import certificate, coverage_text
+
+                parts.append(coverage_text(certificate(c)))
         say("\n\n".join(part for part in parts if part) + "\n")
 
     return show
 
 
-def _opinions(checked: Checked) -> list[str]:
-    """Lines about the second solver. Raises InputError: `extra_missing`."""
+def _opinions(checked: Checked) -> tuple[Opinion, ...]:
+    """What the second solver says of every proof. Raises InputError: `extra_missing`."""
     from kcverify.diagnostics import input_error
 
     try:
@@ -126,7 +136,11 @@ def _opinions(checked: Checked) -> list[str]:
         if error.name != "cvc5":
             raise
         raise input_error("extra_missing", package="cvc5", hint="pip install 'kcverify[cvc5]'") from None
-    return [f"  cvc5 on {o.guarantee}{f' on {o.scope}' if o.scope else ''}: {o.word}" for o in opinions(checked)]
+    return opinions(checked)
+
+
+def _opinion(o: Opinion) -> str:
+    return f"  cvc5 on {o.guarantee}{f' on {o.scope}' if o.scope else ''}: {o.word}"
 
 
 def _print(format: str, found: list[File], code: int, extras: Extras) -> None:
@@ -139,9 +153,22 @@ def _print(format: str, found: list[File], code: int, extras: Extras) -> None:
         say(output.closing([c for _, _, checked in found for c in checked], common.color()))
     elif format == "json":
         answer = output.data(found, code)
-        for file, (_, _, checked) in zip(answer["files"] if extras.explain else [], found, strict=False):
-            for shown, c in zip(file["contracts"], checked, strict=True):
+        pairs = [
+            p
+            for f, (_, _, cs) in zip(answer["files"], found, strict=True)
+            for p in zip(f["contracts"], cs, strict=True)
+        ]
+        for shown, c in pairs:
+            if extras.explain:
                 shown["explained"] = reasons.explain_data(c, every=extras.every)
+            if extras.certificate is not None:
+                from kcverify.prove.certificate import certificate, coverage
+
+                shown["certificate"] = coverage(certificate(c))
+            if extras.second:
+                shown["second_solver"] = [
+                    {"guarantee": o.guarantee, "slice": o.scope or None, "word": o.word} for o in _opinions(c)
+                ]
         emit(answer)
     elif format == "sarif":
         emit(sarif.data(results))

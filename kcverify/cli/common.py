@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-_FIRST = ("check", "derive", "bounds", "compile", "measure", "demo", "explain")
+_FIRST = ("check", "derive", "bounds", "compile", "measure", "demo", "inspect", "explain")
 
 
 class _InOrder(TyperGroup):
@@ -61,13 +62,21 @@ def say(text: str) -> None:
     print("".join([*out, _inert(text[last:])]))
 
 
+def note(text: str) -> None:
+    """Print a line on standard error, where it never mixes with an answer."""
+    print(_inert(text), file=sys.stderr)
+
+
 def _inert(text: str) -> str:
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") else "\ufffd" for c in text)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)
+
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def emit(value: Any) -> None:
-    """Print JSON."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """Print JSON; half of a surrogate pair, which no encoding can hold, is replaced."""
+    print(_HALF.sub("\ufffd", json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def wants_json(value: str) -> bool:
@@ -98,24 +107,35 @@ def writable(path: str) -> None:
         raise _unwritable(path, error) from None
 
 
-def _unwritable(path: str, error: OSError) -> Exception:
+def _unwritable(path: str, error: Exception) -> Exception:
     from kcverify.diagnostics import input_error
 
-    return input_error("file_unwritable", path=path, reason=(error.strerror or str(error)).lower())
+    reason = getattr(error, "strerror", None) or str(error)
+    return input_error("file_unwritable", path=path, reason=reason.lower())
 
 
 def write(path: str, text: str) -> None:
-    """Write a whole file or nothing. Raises InputError: `file_unwritable`."""
-    from kcverify.diagnostics import input_error
+    """Write a whole file or nothing; a link stays a link, a file keeps its mode. Raises InputError: `file_unwritable`."""
+    try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+        else:
+            _replace(target, text)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unwritable(path, error) from None
 
-    target = Path(path)
+
+def _replace(target: Path, text: str) -> None:
     partial = target.with_name(target.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")
+        if target.exists():
+            shutil.copymode(target, partial)
         partial.replace(target)
-    except OSError as error:
+    except OSError:
         partial.unlink(missing_ok=True)
-        raise input_error("file_unwritable", path=path, reason=(error.strerror or str(error)).lower()) from None
+        raise
 
 
 RANK = [0, 3, 1, 2, 4]
@@ -139,13 +159,9 @@ def guarded(run: Callable[[], Any]) -> int:
         return 0
     except Exception as error:
         from kcverify.diagnostics import InputError
-        from kcverify.render import render_all
 
         if isinstance(error, InputError):
-            print(
-                render_all(error.diagnostics, color=sys.stderr.isatty() and not os.environ.get("NO_COLOR")),
-                file=sys.stderr,
-            )
+            complain(error)
             return 2
         where = _innermost(error)
         print(f"internal error in {where}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -154,6 +170,14 @@ def guarded(run: Callable[[], Any]) -> int:
             file=sys.stderr,
         )
         return 4
+
+
+def complain(error: Exception) -> None:
+    """Print the diagnostics of an InputError on standard error."""
+    from kcverify.render import render_all
+
+    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    print(render_all(getattr(error, "diagnostics", ()), color=color), file=sys.stderr)
 
 
 def _innermost(error: BaseException) -> str:

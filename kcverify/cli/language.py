@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kcverify.cli.common import File, Files, Format, Name, app, color, emit, say, wants_json, worse, write
+from kcverify.cli.common import File, Files, Format, Name, app, color, complain, emit, say, wants_json, worse, write
 
 
 @app.command(epilog="Example: kcverify fmt contracts/*.kc; in a pre-commit hook: kcverify fmt --check FILE...")
@@ -17,11 +17,17 @@ def fmt(
     diff: Annotated[bool, typer.Option("--diff", help="write nothing; print what would change")] = False,
 ) -> int:
     """Format contracts in place; standard input (-) is formatted to standard output."""
+    from kcverify.diagnostics import InputError
     from kcverify.output import format as output
 
     code = 0
     for path in files:
-        before, after = output.format_file(path)
+        try:
+            before, after = output.format_file(path)
+        except InputError as error:
+            complain(error)
+            code = worse(code, 2)
+            continue
         name = "<stdin>" if path == "-" else path
         changed = before != after
         if diff:
@@ -57,7 +63,7 @@ def convert(
     output: Output = "-",
     schema: Annotated[str, typer.Option(help="schema that the modeline of YAML names", metavar="PATH")] = "",
 ) -> int:
-    """Write a contract in another form, without loss: the digest stays the same."""
+    """Write a contract in another form, without loss but for comments: the digest stays the same."""
     from kcverify.diagnostics import input_error
     from kcverify.forms.read import FORMS
     from kcverify.forms.version import SCHEMA
@@ -65,7 +71,11 @@ def convert(
 
     if to not in FORMS:
         raise input_error("option_invalid", option="--to", reason=f"`{to}` is not kc, yaml or json", hint="--to yaml")
-    _deliver(convert_file(file, to, schema or SCHEMA), output)
+    text, lost = convert_file(file, to, schema or SCHEMA)
+    _deliver(text, output)
+    if lost:
+        some = "1 comment stays" if lost == 1 else f"{lost} comments stay"
+        print(f"{some} behind: they are no part of a contract, and only `.kc` to `.kc` keeps them", file=sys.stderr)
     return 0
 
 

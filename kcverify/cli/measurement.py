@@ -13,11 +13,62 @@ from typing import Annotated
 import typer
 
 from kcverify.cli import common
-from kcverify.cli.common import File, Format, Name, Set, app, emit, parameters, say, wants_json, writable, write
+from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, say, wants_json, writable, write
 
 Device = Annotated[str, typer.Option(help="where kernels run", metavar="cpu|cuda")]
 Gguf = Annotated[
     str | None, typer.Option("--gguf", help="wheel or GGUF file of SmolLM2, for smollm2:FORMAT", metavar="PATH")
+]
+
+FixedSample = Annotated[
+    bool,
+    typer.Option(
+        "--fixed-sample",
+        help="one look at a sample whose size was fixed before, as in CI: exact tests (Clopper-Pearson), fewer requests",
+    ),
+]
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="text file (cut into windows) or JSON lines; - is standard input; files of logits need none",
+        metavar="FILE",
+    ),
+]
+Observations = Annotated[
+    str | None,
+    typer.Option(
+        help="JSON lines, one request each: latency_ms, reward_reference, reward_candidate, failed and so on",
+        metavar="FILE",
+    ),
+]
+Parse = Annotated[
+    str | None,
+    typer.Option(
+        help="what response_candidate and response_reference of the observations must be",
+        metavar="json|regex:PATTERN|module:function",
+    ),
+]
+Causes = Annotated[
+    bool,
+    typer.Option("--causes", help="split the drift into format error, kernel error and run noise; 5 times slower"),
+]
+ByLayer = Annotated[
+    bool, typer.Option("--by-layer", help="swap one module at a time to the candidate's kernel: each one's share")
+]
+Spread = Annotated[
+    str | None,
+    typer.Option(help="what measures the shards of a dump; process if not given", metavar="process|ray|serial"),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="processes that measure shards, one thread each; as many as cores if not given")
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(help="folder where finished shards are recorded; what it has is not measured again", metavar="DIR"),
+]
+MostRows = Annotated[
+    int | None, typer.Option(help="largest number of rows for --by-layer; 1024 if not given", metavar="N")
 ]
 
 
@@ -60,16 +111,14 @@ def _path(value: str | None) -> Path | None:
 def measure(
     contract_file: File,
     reference: Annotated[
-        str, typer.Option(help="demo:FORMAT, smollm2:FORMAT, module:function or a file of logits (.safetensors, .npy)")
-    ],
-    candidate: Annotated[str, typer.Option(help="the same choices as the reference")],
-    data: Annotated[
-        str | None,
+        list[str],
         typer.Option(
-            help="text file (cut into windows) or JSON lines; - is standard input; files of logits need none",
-            metavar="FILE",
+            help="demo:FORMAT, smollm2:FORMAT, module:function or logits (.safetensors, .npy): a file, or a dump in shards "
+            "as a folder, a pattern, or the option once for each file"
         ),
-    ] = None,
+    ],
+    candidate: Annotated[list[str], typer.Option(help="the same choices as the reference")],
+    data: Data = None,
     window: Annotated[int, typer.Option(help="tokens of one request when the data is text")] = 64,
     temperature: Annotated[
         str | None, typer.Option(help="sampling temperature of the run, where the contract assumes a range without 1")
@@ -78,8 +127,17 @@ def measure(
     batch: Annotated[int | None, typer.Option(help="requests per call; chosen by size if not given")] = None,
     limit: Annotated[int | None, typer.Option(help="largest number of requests")] = None,
     report: Annotated[str | None, typer.Option(help="write a self-contained HTML page", metavar="PATH")] = None,
+    fixed_sample: FixedSample = False,
+    observations: Observations = None,
+    parse: Parse = None,
+    causes: Causes = False,
+    by_layer: ByLayer = False,
+    rows: MostRows = None,
     device: Device = "cpu",
     gguf: Gguf = None,
+    executor: Spread = None,
+    workers: Workers = None,
+    resume: Resume = None,
     format: Format = "text",
     contract: Name = None,
     set: Set = None,
@@ -93,16 +151,12 @@ def measure(
     chosen = driver.select(driver.load(contract_file, parameters=parameters(set)), contract)
     if report is not None:
         writable(report)
+    heat = None if temperature is None else arguments.number("--temperature", temperature)
     options = MeasureOptions(
-        window,
-        device,
-        seed,
-        batch,
-        None if temperature is None else arguments.number("--temperature", temperature),
-        limit,
-        _path(gguf),
-    )
-    with _progress(candidate) as options.progress, _stoppable():
+        window, device, seed, batch, heat, limit, _path(gguf), fixed_sample, _path(observations), parse, causes, by_layer,
+        rows, executor, workers, _path(resume), note,
+    )  # fmt: skip
+    with _progress(candidate[0]) as options.progress, _stoppable():
         result = driver.measure(chosen, reference, candidate, data, options)
     if report is not None:
         write(report, driver.report(result))

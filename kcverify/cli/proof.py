@@ -124,19 +124,37 @@ def compile(
     output: Annotated[
         str, typer.Option("-o", "--output", help="where to write the monitor; - is standard output", metavar="PATH")
     ] = "-",
+    kernel: Annotated[
+        str | None,
+        typer.Option(help="also write the C++ row kernel that the monitor builds (bfloat16 logits)", metavar="PATH"),
+    ] = None,
+    rl: Annotated[
+        str | None,
+        typer.Option(help="also write the contract's masks for a trainer, a module on kcverify.rl", metavar="PATH"),
+    ] = None,
     contract: Name = None,
     set: Set = None,
+    format: Format = "text",
 ) -> int:
     """Write the torch monitor of a contract: a module that imports torch and kcverify.runtime only."""
     from kcverify import driver
+    from kcverify.output import compile as answer
 
+    as_json = wants_json(format)
     chosen = driver.select(driver.load(file, parameters=parameters(set)), contract)
-    text = driver.emit_monitor(chosen)
-    if output == "-":
-        sys.stdout.write(text)
+    compiled = driver.compile_monitor(chosen)
+    if output != "-":
+        write(output, compiled.text)
+    if kernel is not None:
+        write(kernel, driver.kernel_of(compiled))
+    if rl is not None:
+        write(rl, driver.masks_of(compiled))
+    if as_json:
+        emit(answer.data(compiled.checked, compiled.text, None if output == "-" else output))
+    elif output == "-":
+        sys.stdout.write(compiled.text)
     else:
-        write(output, text)
-        say(f"{output}: monitor of {chosen.name}, {len(text.splitlines())} lines")
+        say(f"{output}: monitor of {chosen.name}, {len(compiled.text.splitlines())} lines")
     return 0
 
 

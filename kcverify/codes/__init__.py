@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kcverify.codes import contract, findings, inputs, syntax
+from kcverify.codes import contract, findings, inputs, streams, syntax
 from kcverify.codes.model import Code, Severity
 
-ROWS: tuple[Code, ...] = (*syntax.ROWS, *contract.ROWS, *findings.ROWS, *inputs.ROWS)
+ROWS: tuple[Code, ...] = (*syntax.ROWS, *contract.ROWS, *findings.ROWS, *inputs.ROWS, *streams.ROWS)
 BY_SLUG: dict[str, Code] = {row.slug: row for row in ROWS}
 BY_ID: dict[str, Code] = {row.id: row for row in ROWS}
 

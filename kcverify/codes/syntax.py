@@ -173,4 +173,32 @@ _FORMS: tuple[Code, ...] = (
     ),
 )
 
-ROWS: tuple[Code, ...] = (*_TEXT, *_FORMS)
+_OLD = Code(
+    "KC019",
+    "deprecated",
+    Severity.WARNING,
+    "the {kind} `{old}` is deprecated since language version {since}",
+    "A newer version of the language has another word for it; the old one is read until the next major version.",
+    "run `kcverify fmt`, which writes the new word",
+)
+
+_LIMITS: tuple[Code, ...] = (
+    _row(
+        "KC020",
+        "lone_return",
+        "a carriage return without a line feed ends no line",
+        "Tools differ in whether it ends a line, so one reader's comment is another reader's clause.",
+        "save the file with line ends LF or CRLF",
+        "contract c\rnumerical {\r  tail: tv <= 0.01 -> L1\r}\r",
+    ),
+    _row(
+        "KC021",
+        "name_too_long",
+        "a name has {size} characters; the limit is {limit}",
+        "Names stand in tables, reports and labels of metrics, where a long one hides the others.",
+        "use a shorter name",
+        f"contract c\nnumerical {{\n  {'tail' * 30}: tv <= 0.01 -> L1\n}}\n",
+    ),
+)
+
+ROWS: tuple[Code, ...] = (*_TEXT, *_FORMS, _OLD, *_LIMITS)

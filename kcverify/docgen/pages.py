@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from kcverify.catalog import lemmas, metrics, units
+from fractions import Fraction
+
+from kcverify.catalog import lemmas, metrics, storage, units
+from kcverify.catalog.lemmas import attained
 from kcverify.catalog.model import Lemma, Metric
 from kcverify.codes import ROWS as CODES
 from kcverify.codes import Code
 from kcverify.docgen.answers import answers
 from kcverify.docgen.schema import schema
 from kcverify.docgen.textmate import grammar
+from kcverify.exact import decimal_near
 from kcverify.forms.write import json_text
 from kcverify.output.catalogue import arguments_text, range_text
 
@@ -36,6 +40,15 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+_EXCEPTIONS = """## `except` and `unit`
+
+Each metric has one value for each token or one for each request. `except r` on a metric of tokens says that the expected \
+share of a request's own tokens beyond the limit is at most `r`; on a metric of requests, that the expected share of \
+requests beyond it is at most `r`. The expectation is over requests as traffic sends them, and the exceeding tokens may \
+all fall into a few requests. `unit request` (the default) takes one number from each request as evidence; `unit token` \
+counts tokens, and needs `assume { independent tokens }`. The language reference says what follows for proofs and tests."""
+
+
 def metrics_page() -> str:
     """The page of all metrics and units."""
     blocks: dict[str, list[Metric]] = {}
@@ -51,7 +64,7 @@ def metrics_page() -> str:
         "A metric is a name of the catalogue. Its row says what it is, in which unit a threshold is written, which side "
         "is the good one, and what must be recorded to compute it. A guarantee that rests on a lower bound is not proved."
     )
-    return _page("Metrics", about, *parts, "## Units", table)
+    return _page("Metrics", about, _EXCEPTIONS, *parts, "## Units", table)
 
 
 def _metric(row: Metric) -> str:
@@ -81,7 +94,25 @@ def lemmas_page() -> str:
         "A lemma is a bound that a chain of a proof may use. `attained` names the family of instances that reaches it, so "
         "that no smaller bound holds. Rows of evidence `cited` are listed in the report of every proof that used one."
     )
-    return _page("Lemmas", about, *(_lemma(row) for row in lemmas.ROWS))
+    worst = [_worst_case(row) for row in attained.ROWS]
+    rows = [_lemma(row) for row in lemmas.ROWS]
+    return _page("Lemmas", about, *rows, "# Attained worst cases", *worst, "# Floors of storage formats", _floors())
+
+
+def _worst_case(row: attained.WorstCase) -> str:
+    facts = [
+        f"- `{row.premise}` → `{row.conclusion}`, from below",
+        f"- no bound of {', '.join(f'`{n}`' for n in row.bounds)} is smaller",
+    ]
+    facts.append(f"- source: {row.source}")
+    return "\n\n".join([f"## `{row.name}`", f"`{row.statement}`", _sentence(row.argument), "\n".join(facts)])
+
+
+def _floors() -> str:
+    head = "| format | significant bits | unit roundoff | one side moves a logit in [16, 32) by up to |\n| --- | --- | --- | --- |"
+    rows = [f"| `{r.name}` | {r.bits} | 2^-{r.bits} | {decimal_near(r.half(Fraction(32)), 6)} |" for r in storage.ROWS]
+    about = f"{_sentence(storage.STATEMENT)} {_sentence(storage.ARGUMENT)} {storage.EVIDENCE.value}; source: {storage.SOURCE}."
+    return "\n\n".join([about, "\n".join([head, *rows])])
 
 
 def _lemma(row: Lemma) -> str:
@@ -93,6 +124,8 @@ def _lemma(row: Lemma) -> str:
     facts.append(
         f"- {row.evidence.value}; {f'attained by `{row.attained.witness}`' if row.attained else 'not known to be attained'}"
     )
+    if row.published_as:
+        facts.append(f"- in print: {row.published_as}")
     facts.append(f"- source: {row.source}")
     return "\n\n".join([f"## `{row.name}`", f"`{row.statement}`", _sentence(row.argument), "\n".join(facts)])
 

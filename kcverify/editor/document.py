@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 from kcverify.diagnostics import Report
 from kcverify.elaborate import Elaborated, elaborate_file
 from kcverify.elaborate.contract import Clause, Contract
+from kcverify.forms.deprecated import ROWS as DEPRECATED
+from kcverify.forms.deprecated import Spelling
 from kcverify.forms.read import read
 from kcverify.source import Source, Span
 from kcverify.syntax import tree
@@ -24,10 +26,10 @@ class Document:
     report: Report
 
 
-def analyse(source: Source) -> Document:
+def analyse(source: Source, spellings: Iterable[Spelling] = DEPRECATED) -> Document:
     """Read and elaborate a text; never raises."""
     report = Report()
-    node = read(source, report)
+    node = read(source, report, spellings)
     return Document(source, node, elaborate_file(node, report, parameters={}), report)
 
 

@@ -2,139 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
-from pygls.uris import from_fs_path, to_fs_path
-from pygls.workspace import PositionCodec, TextDocument
+from pygls.workspace import TextDocument
 
 from kcverify import __version__
-from kcverify.codes import Severity
-from kcverify.diagnostics import Diagnostic
 from kcverify.editor.completion import Suggestion, complete
 from kcverify.editor.definition import definition
-from kcverify.editor.document import Document, analyse
 from kcverify.editor.fixes import fixes
 from kcverify.editor.hover import hover
+from kcverify.editor.protocol import diagnostics, offset_of, range_of, read_document, uri_of
+from kcverify.editor.worker import WAIT, Watch
 from kcverify.forms.read import form_of
-from kcverify.output.verdicts import verdict_finding
-from kcverify.prove.check import check
-from kcverify.prove.verdict import Limits, Status, Verdict
-from kcverify.source import Source, Span
+from kcverify.source import Span
 from kcverify.syntax.printer import formatted
 
-_SEVERITIES = {
-    Severity.ERROR: lsp.DiagnosticSeverity.Error,
-    Severity.WARNING: lsp.DiagnosticSeverity.Warning,
-    Severity.NOTE: lsp.DiagnosticSeverity.Information,
-}
 _KINDS = {
     "metric": lsp.CompletionItemKind.Function, "unit": lsp.CompletionItemKind.Unit, "slice": lsp.CompletionItemKind.Variable,
     "keyword": lsp.CompletionItemKind.Keyword, "field": lsp.CompletionItemKind.Field,
     "parameter": lsp.CompletionItemKind.Constant, "assumption": lsp.CompletionItemKind.Constant,
 }  # fmt: skip
-_TOP = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
-_EFFORT = Limits(solver_ms=500, candidates=16, remedy_steps=8)
 
 
-def position(source: Source, codec: PositionCodec, offset: int) -> lsp.Position:
-    """An offset as line and column in the units of the client."""
-    line, column = source.position(min(offset, len(source.text)))
-    start = source.line_starts[line - 1]
-    return lsp.Position(line - 1, codec.client_num_units(source.text[start : start + column - 1]))
-
-
-def offset_of(source: Source, codec: PositionCodec, place: lsp.Position) -> int:
-    """The offset of a line and column of the client; beyond a line's end, that end."""
-    if place.line >= len(source.line_starts):
-        return len(source.text)
-    start = source.line_starts[place.line]
-    units = 0
-    text = source.line(place.line + 1)
-    for index, character in enumerate(text):
-        if units >= place.character:
-            return start + index
-        units += codec.client_num_units(character)
-    return start + len(text)
-
-
-def range_of(span: Span, codec: PositionCodec) -> lsp.Range:
-    """A span in the units of the client."""
-    return lsp.Range(position(span.source, codec, span.start), position(span.source, codec, span.end))
-
-
-def _uri(source: Source, own: TextDocument) -> str:
-    """URI of a source: the document itself, or a file that it uses."""
-    if source.name == (to_fs_path(own.uri) or own.uri):
-        return str(own.uri)
-    return from_fs_path(str(Path(source.name).resolve())) or str(own.uri)
-
-
-def read_document(document: TextDocument) -> Document:
-    """The contract file that an editor has open."""
-    return analyse(Source(to_fs_path(document.uri) or document.uri, document.source))
-
-
-def _place(span: Span) -> str:
-    """A place in another file, without its folder."""
-    line, column = span.source.position(span.start)
-    return f"{Path(span.source.name).name}:{line}:{column}"
-
-
-def diagnostics(found: Iterable[Diagnostic], document: TextDocument) -> list[lsp.Diagnostic]:
-    """Diagnostics in the words of the protocol, with hints and second places; those of used files at the top."""
-    out = []
-    codec = document.position_codec
-    for item in found:
-        where, message = _TOP, item.message
-        if item.span is not None and _uri(item.span.source, document) == document.uri:
-            where = range_of(item.span, codec)
-        elif item.span is not None:
-            message = f"{_place(item.span)}: {message}"
-        related = [
-            lsp.DiagnosticRelatedInformation(
-                lsp.Location(_uri(r.span.source, document), range_of(r.span, codec)), r.label
-            )
-            for r in item.related
-        ]
-        hint = f"\nhint: {item.hint}" if item.hint else ""
-        out.append(
-            lsp.Diagnostic(
-                where,
-                message + hint, _SEVERITIES[item.severity], f"{item.code.id} {item.code.slug}",
-                source="kcverify", related_information=related or None,
-            )
-        )  # fmt: skip
-    return out
-
-
-def verdict_diagnostics(verdicts: Iterable[Verdict], document: TextDocument) -> list[lsp.Diagnostic]:
-    """Guarantees that are not proved, at their lines."""
-    out = []
-    for verdict in verdicts:
-        if verdict.status is not Status.PROVED and _uri(verdict.claim.span.source, document) == document.uri:
-            worse = verdict.status is Status.REFUTED
-            severity = lsp.DiagnosticSeverity.Error if worse else lsp.DiagnosticSeverity.Warning
-            where = range_of(verdict.claim.span, document.position_codec)
-            out.append(
-                lsp.Diagnostic(where, verdict_finding(verdict), severity, verdict.status.value, source="kcverify")
-            )
-    return out
-
-
-def _publish(server: LanguageServer, uri: str, *, proofs: bool) -> None:
-    """Sends the faults of a document; with `proofs` also what the checker finds in contracts without a fault."""
+def _publish(server: LanguageServer, watch: Watch, uri: str, wait: float) -> None:
+    """Sends the faults of a document at once, and what the checker finds in a text without errors when it is known."""
     document = server.workspace.get_text_document(uri)
     read = read_document(document)
     found = diagnostics(read.report.diagnostics, document)
-    if proofs and not read.report.errors:
-        for contract in read.found.contracts:
-            checked = check(contract, _EFFORT)
-            found += diagnostics(checked.report.diagnostics, document)
-            found += verdict_diagnostics(checked.verdicts, document)
     server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, document.version))
+    if read.report.errors:
+        watch.drop(uri)
+    else:
+        watch.want(document, wait)
 
 
 def _item(suggestion: Suggestion) -> lsp.CompletionItem:
@@ -184,23 +83,34 @@ def build() -> LanguageServer:
 
 
 def _watch(server: LanguageServer) -> None:
-    """Diagnostics: of the text with every change, of the proofs when a file is opened or saved."""
+    """Diagnostics: of the text with every change, of the proofs when it is opened, saved or left alone for a moment."""
+
+    def tell(document: TextDocument, proofs: list[lsp.Diagnostic]) -> None:
+        found = diagnostics(read_document(document).report.diagnostics, document) + proofs
+        server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, found, document.version))
+
+    watch = Watch(tell)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(server: LanguageServer, given: lsp.DidOpenTextDocumentParams) -> None:
-        _publish(server, given.text_document.uri, proofs=True)
+        _publish(server, watch, given.text_document.uri, 0.0)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     def saved(server: LanguageServer, given: lsp.DidSaveTextDocumentParams) -> None:
-        _publish(server, given.text_document.uri, proofs=True)
+        _publish(server, watch, given.text_document.uri, 0.0)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
     def changed(server: LanguageServer, given: lsp.DidChangeTextDocumentParams) -> None:
-        _publish(server, given.text_document.uri, proofs=False)
+        _publish(server, watch, given.text_document.uri, WAIT)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     def closed(server: LanguageServer, given: lsp.DidCloseTextDocumentParams) -> None:
+        watch.drop(given.text_document.uri)
         server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(given.text_document.uri, []))
+
+    @server.feature(lsp.SHUTDOWN)
+    def ended(server: LanguageServer, given: None) -> None:
+        watch.end()
 
 
 def _answer(server: LanguageServer) -> None:
@@ -230,7 +140,7 @@ def _answer(server: LanguageServer) -> None:
         span = definition(read, offset_of(read.source, document.position_codec, given.position))
         if span is None:
             return None
-        return lsp.Location(_uri(span.source, document), range_of(span, document.position_codec))
+        return lsp.Location(uri_of(span.source, document), range_of(span, document.position_codec))
 
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
     def on_formatting(server: LanguageServer, given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:

@@ -153,7 +153,7 @@ def _hole(scope: Scope, hole: tree.Hole, metric: Metric, block: str, side: Direc
         reason = f"a budget of `{metric.name}` is a limit of the form `{metric.direction.value} ?`"
     if reason:
         raise scope.refuse("hole_not_allowed", hole.span, reason=reason)
-    return Limit(hole=True)
+    return Limit(hole=True, floor=side is Direction.AT_LEAST)
 
 
 def _below(bound: Threshold | None, edge: Fraction | None) -> bool:

@@ -35,12 +35,13 @@ class Threshold:
 class Limit:
     """What a value is compared with: at most `upper`, at least `lower`; `hole` where the text says `?`.
 
-    With `hole`, the side that the compiler must fill is `upper` for `<= ?` and `lower` for `>= ?`, and is None.
+    With `hole`, the side that the compiler must fill is `upper` for `<= ?`, `lower` for `>= ?` (`floor`), and is None.
     """
 
     lower: Threshold | None = None
     upper: Threshold | None = None
     hole: bool = False
+    floor: bool = False
     strict: bool = False
 
 

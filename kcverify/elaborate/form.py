@@ -139,13 +139,12 @@ def clause(item: Clause) -> Data:
     upper = threshold(limit.upper, unit) if limit.upper is not None else None
     both = lower is not None and upper is not None
     hole = "?" if limit.hole else None
-    at_least = item.metric.direction.value == ">="
     return _filled(
         metric=metric(item),
         statistic="" if item.statistic is Statistic.READING else item.statistic.value,
         in_=[lower, upper] if both else None,
-        at_least=(None if both else lower) or (hole if at_least else None),
-        at_most=(None if both else upper) or (None if at_least else hole),
+        at_least=(None if both else lower) or (hole if limit.floor else None),
+        at_most=(None if both else upper) or (None if limit.floor else hole),
         except_=decimal_exact(item.exception) if item.exception else "",
         slices=sorted(item.slices),
         confidence=decimal_exact(item.confidence) if item.severity else "",

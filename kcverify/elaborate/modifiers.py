@@ -12,6 +12,7 @@ from kcverify.diagnostics import Related
 from kcverify.elaborate import numbers
 from kcverify.elaborate.contract import Assumptions, Band
 from kcverify.elaborate.scope import RefusedError, Scope, choose
+from kcverify.elaborate.slices import COUNTS
 from kcverify.syntax import tree
 
 BAND_PARAMETERS = ("temperature", "horizon")
@@ -117,6 +118,9 @@ def _when(context: Context, modifier: tree.Modifier, subject: Subject) -> Band:
     assumed = getattr(context.assumptions, name.text) if name.text in BAND_PARAMETERS else None
     if assumed is None or modifier.range is None:
         hint = "" if name.text in BAND_PARAMETERS else choose(name.text, BAND_PARAMETERS, "bands are over")
+        if name.text in (*COUNTS, "tokens") and modifier.range is not None:
+            field = "prompt_tokens" if name.text == "tokens" else name.text
+            hint = f"write `slice NAME = {field} in {modifier.range.span.text}`, and `on NAME` in the clause"
         raise context.scope.refuse("band_parameter", name.span, name=name.text, hint=hint)
     dimension = Dimension.TOKEN if name.text == "horizon" else Dimension.NONE
     return Band(name.text, numbers.interval(context.scope, modifier.range, dimension, name.text))

@@ -148,6 +148,8 @@ def _hole(old: Clause, new: Clause) -> Iterable[_Respect]:
         yield _Respect(
             "its limit is left open" if new.limit.hole else "its limit is a number", 1 if new.limit.hole else -1
         )
+    elif old.limit.hole and old.limit.floor != new.limit.floor:
+        yield _Respect(f"its open limit is `{'>=' if new.limit.floor else '<='} ?`", 1)
 
 
 def _side(

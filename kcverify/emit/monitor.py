@@ -35,10 +35,14 @@ def emit_monitor(contract: Contract, *, verdicts: Mapping[str, str], digest: str
         "temperature": _temperature(planned),
         "statistics": planned.statistics,
         "top": _tuple([str(pair) for pair in planned.top]),
+        "tv_limit": planned.tv_limit,
         "guarantees": _tuple([f"({literal(name)}, {literal(word)})" for name, word in sorted(verdicts.items())]),
         "clauses": [_fields(c, planned) for c in planned.clauses],
-        "readings": [_reading(c) for c in planned.clauses if c.enforced and not _needs_samples(c)],
-        "sampled": [_reading(c) for c in planned.clauses if c.enforced and _needs_samples(c)],
+        "readings": [_reading(c) for c in planned.clauses if _of_rows(c) and not _needs_samples(c)],
+        "sampled": [_reading(c) for c in planned.clauses if _of_rows(c) and _needs_samples(c)],
+        "sampled_column": next(
+            (c.reading.statistics[-1] for c in planned.clauses if c.reading and _needs_samples(c)), ""
+        ),
     }
     values["imports"] = _imports(values)
     return environment.get_template("monitor.py.j2").render(values)
@@ -54,8 +58,13 @@ def comment(text: object) -> str:
     return "".join(ch if " " <= ch <= "~" else ascii(ch)[1:-1] for ch in str(text))
 
 
+def _of_rows(planned: PlannedClause) -> bool:
+    """Whether the clause reads columns of rows."""
+    return planned.reading is not None and planned.enforced and not planned.reading.observed
+
+
 def _needs_samples(planned: PlannedClause) -> bool:
-    return planned.reading is not None and bool(planned.reading.inputs)
+    return _of_rows(planned) and planned.reading is not None and bool(planned.reading.inputs)
 
 
 def _temperature(planned: MonitorPlan) -> str:
@@ -99,7 +108,7 @@ def _fields(planned: PlannedClause, whole: MonitorPlan) -> list[tuple[str, str]]
     fields = [
         ("name", literal(clause.name)),
         ("family", literal(clause.metric.family.value)),
-        ("metric", literal(clause.metric.name)),
+        ("metric", literal(reading.label if reading is not None and reading.label else clause.metric.name)),
         ("statistic", literal(clause.statistic.value)),
         ("text", literal(clause.text)),
         ("severity", literal(clause.severity)),
@@ -117,10 +126,12 @@ def _fields(planned: PlannedClause, whole: MonitorPlan) -> list[tuple[str, str]]
         fields.append(("exception", repr(float(clause.exception))))
     if clause.unit != "request":
         fields.append(("unit", literal(clause.unit)))
-    if planned.evidence == "maximum":
-        fields.append(("minimum_requests", repr(whole.minimum_requests)))
+    if planned.minimum_requests is not None:
+        fields.append(("minimum_requests", repr(planned.minimum_requests)))
     if clause.band is not None and planned.enforced:
         fields.append(("band", _band(clause.band)))
+    if clause.window is not None and planned.enforced:
+        fields.append(("window", repr(float(clause.window))))
     if planned.reason:
         fields.append(("reason", literal(planned.reason)))
     if reading is not None:
@@ -138,6 +149,12 @@ def _reading_fields(planned: PlannedClause) -> list[tuple[str, str]]:
         fields.append(("inputs", _strings(reading.inputs)))
     if planned.evidence == "mean" and not reading.bounded:
         fields.append(("bounded", "False"))
+    if planned.bins:
+        fields.append(("bins", repr(planned.bins)))
+    if planned.own_bins:
+        fields.append(("own_bins", "True"))
+    if planned.width != 1.0:
+        fields.append(("width", repr(planned.width)))
     return fields
 
 
@@ -151,10 +168,12 @@ def _reading(planned: PlannedClause) -> dict[str, str]:
 def _call(planned: PlannedClause) -> str:
     reading = planned.reading
     assert reading is not None
+    if reading.source == "calibration":
+        return f"calibrated({reading.expression})"
     if reading.source != "rows":
         return f"signed({reading.expression})"
-    if planned.top is not None:
-        return f"at_least({reading.expression}, 1.0)"
+    if reading.indicator:
+        return f"{'at_most' if planned.lower is None else 'at_least'}({reading.expression}, {reading.indicator})"
     name = literal(planned.clause.name)
     upper = _limit(planned.upper, f"self.upper[{name}]", 'float("inf")')
     lower = _limit(planned.lower, f"self.lower[{name}]", '-float("inf")')
@@ -177,5 +196,5 @@ def _limit(bound: PlannedBound | None, computed: str, absent: str) -> str:
 def _imports(values: Mapping[str, object]) -> list[str]:
     """Names of `kcverify.runtime` that the text uses, sorted."""
     text = repr((values["clauses"], values["readings"], values["sampled"]))
-    optional = ("Affine", "Band", "at_least", "at_most", "signed", "within")
+    optional = ("Affine", "Band", "at_least", "at_most", "calibrated", "k3", "signed", "within")
     return sorted(["ClauseSpec", "Monitor", "RowPlan", "Rows", "Values", *(n for n in optional if f"{n}(" in text)])

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from kcverify.catalog.model import Statistic
+from kcverify.catalog.model import Direction, Statistic
 from kcverify.elaborate.contract import Clause, Contract, Limit, Threshold
+from kcverify.emit.readings import DEFAULT_BINS, READINGS, Reading, reading_of, top_of
 from kcverify.exact import monitor_float_down, monitor_float_up
 
 DEFAULT_MINIMUM_REQUESTS = 59
 """Clean requests before a clause without exception passes: a rate below 5 % at 95 % confidence in one look."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the value of a metric is read off a row.
-
-    `statistics` are the row statistics it needs, `expression` the text that reads it (`v` maps statistics to columns),
-    `token` the rule that finds the worst token, `bounded` whether it ranges over [0, 1]. `source` other than `rows`
-    makes a value a request; `inputs` is what must be given beyond logits.
-    """
-
-    statistics: tuple[str, ...]
-    expression: str
-    token: str = ""
-    bounded: bool = False
-    source: str = "rows"
-    inputs: tuple[str, ...] = ()
-
-
-_SAMPLED = ("sampled_ids",)
-READINGS: Mapping[str, Reading] = {
-    "logit_drift": Reading(("logit_drift",), 'v["logit_drift"]', "drift"),
-    "logit_span": Reading(("logit_span",), 'v["logit_span"]', "ratio"),
-    "tv": Reading(("tv",), 'v["tv"]', "mass", bounded=True),
-    "kl(candidate || reference)": Reading(("kl_candidate_reference",), 'v["kl_candidate_reference"]', "mass"),
-    "kl(reference || candidate)": Reading(("kl_reference_candidate",), 'v["kl_reference_candidate"]', "mass"),
-    "log_ratio": Reading(("log_ratio",), 'v["log_ratio"]', "ratio"),
-    "importance_ratio": Reading(("ratio_min", "ratio_max"), 'v["ratio_min"], v["ratio_max"]', "ratio"),
-    "chi2": Reading(("chi2",), 'v["chi2"]', "mass"),
-    "affinity": Reading(("bc",), 'v["bc"]', "mass", bounded=True),
-    "token_log_ratio": Reading(("token_log_ratio",), 'v["token_log_ratio"].abs()', "sampled", inputs=_SAMPLED),
-    "sequence_ratio": Reading(("token_log_ratio",), 'v["token_log_ratio"]', source="sequence", inputs=_SAMPLED),
-    "geometric_ratio": Reading(("token_log_ratio",), 'v["token_log_ratio"]', source="geometric", inputs=_SAMPLED),
-}
 
 
 @dataclass(frozen=True)
@@ -70,6 +36,10 @@ class PlannedClause:
     upper: PlannedBound | None = None
     limit: float | None = None
     top: tuple[int, bool] | None = None
+    minimum_requests: int | None = None
+    bins: int = 0
+    own_bins: bool = False
+    width: float = 1.0
 
     @property
     def enforced(self) -> bool:
@@ -86,6 +56,22 @@ class MonitorPlan:
     statistics: tuple[str, ...]
     top: tuple[tuple[int, bool], ...]
     minimum_requests: int
+
+    @property
+    def tv_limit(self) -> float | None:
+        """The limit up to which a certificate stands for total variation; None where some clause needs its value.
+
+        A clause `tv <= limit` on each row only compares: a row whose one-sweep bound is within the smallest such limit
+        is decided, so that the second sweep is left out.
+        """
+        limits = []
+        for c in self.clauses:
+            if c.reading is None or not c.enforced or "tv" not in c.reading.statistics:
+                continue
+            if c.evidence == "mean" or c.lower is not None or c.upper is None or c.upper.value is None:
+                return None
+            limits.append(c.upper.value)
+        return min(limits, default=None)
 
 
 def plan(contract: Contract) -> MonitorPlan:
@@ -120,9 +106,7 @@ def _planned(clause: Clause, contract: Contract) -> PlannedClause:
     reason = _obstacle(clause, contract)
     if reason:
         return _listed(clause, reason)
-    if clause.metric.name == "agreement":
-        return _agreement(clause, contract)
-    reading = READINGS[clause.metric.name]
+    reading = reading_of(clause)
     try:
         lower, upper = (
             _bound(clause.limit.lower, clause.limit, "lower"),
@@ -130,10 +114,44 @@ def _planned(clause: Clause, contract: Contract) -> PlannedClause:
         )
     except _UnevaluableError as fault:
         return _listed(clause, str(fault))
+    planned = PlannedClause(clause, "", "", reading, lower, upper)
+    if reading.evidence:
+        return _read(planned, contract)
+    if clause.statistic is Statistic.RATE:
+        return _rate(planned, contract)
     if clause.statistic is Statistic.MEAN:
-        return _mean(PlannedClause(clause, "mean", "", reading, lower, upper))
+        return _mean(planned)
     evidence, limit = _evidence(clause, contract, clause.exception, reading.source)
-    return PlannedClause(clause, evidence, "", reading, lower, upper, limit)
+    return replace(planned, evidence=evidence, limit=limit, minimum_requests=_clean(evidence, contract))
+
+
+def _clean(evidence: str, contract: Contract) -> int | None:
+    """The requests that a clause without exception needs."""
+    return _minimum_requests(contract) if evidence == "maximum" else None
+
+
+def _read(planned: PlannedClause, contract: Contract) -> PlannedClause:
+    """A reading of all requests, or a mean difference of paired values."""
+    clause, reading = planned.clause, planned.reading
+    assert reading is not None
+    count = clause.argument("count")
+    minimum = _minimum_requests(contract) if reading.decides_at is None else reading.decides_at
+    return replace(
+        planned,
+        evidence=reading.evidence,
+        minimum_requests=minimum if reading.evidence == "reading" else None,
+        bins=(int(count) if isinstance(count, Fraction) else DEFAULT_BINS) if reading.source == "calibration" else 0,
+        own_bins=clause.argument("bins") == "own",
+        width=_width(contract) if clause.metric.name == "reward_delta" else 1.0,
+    )
+
+
+def _width(contract: Contract) -> float:
+    """Length of the assumed range of the reward; 0 where the contract bounds none."""
+    reward = contract.assumptions.reward
+    if reward is None or reward.low is None or reward.high is None:
+        return 0.0
+    return monitor_float_up(reward.high - reward.low)
 
 
 def _listed(clause: Clause, reason: str) -> PlannedClause:
@@ -142,21 +160,14 @@ def _listed(clause: Clause, reason: str) -> PlannedClause:
 
 def _obstacle(clause: Clause, contract: Contract) -> str:
     """Why a clause cannot be enforced, or the empty string."""
-    name = clause.metric.name
     if clause.limit.hole:
         return "its limit is a hole that was not filled"
-    if name not in READINGS and name != "agreement":
-        return "not enforced yet"
-    if clause.window is not None:
-        return "a window in time: not enforced yet"
+    if clause.metric.name not in READINGS:
+        return f"{clause.metric.name} is no metric of a measured clause"
     if clause.band is not None and clause.band.parameter != "temperature":
         return f"a band of {clause.band.parameter}, which a monitor does not see"
-    if name == "logit_span" and clause.argument("mass") not in (None, Fraction(1)):
-        return "a trimmed span: not enforced yet"
     if clause.unit == "token" and not contract.assumptions.independent_tokens:
         return "counts tokens without the assumption of independent tokens"
-    if clause.statistic not in (Statistic.MAX, Statistic.MEAN) and name != "agreement":
-        return f"the statistic {clause.statistic.value} of {name}: not enforced yet"
     return ""
 
 
@@ -174,7 +185,7 @@ def _bound(threshold: Threshold | None, limit: Limit, side: str) -> PlannedBound
     slope = sum((value for _, value in threshold.terms), Fraction(0))
     if slope:
         if limit.strict:
-            raise _UnevaluableError("a strict limit that depends on the temperature: not enforced yet")
+            raise _UnevaluableError("a strict limit that depends on the temperature has no largest double below it")
         return PlannedBound(None, threshold.constant, slope)
     upper = side == "upper"
     value = monitor_float_down(threshold.constant) if upper else monitor_float_up(threshold.constant)
@@ -193,30 +204,39 @@ def _evidence(clause: Clause, contract: Contract, rate: Fraction, source: str) -
 
 
 def _mean(planned: PlannedClause) -> PlannedClause:
-    """A mean clause: one-sided, without exception, of a value a row; at-least only where the range is [0, 1]."""
+    """A mean clause without exception; at-least only where the range is [0, 1].
+
+    Of an interval of an unbounded metric the upper end is tested: samples never refute the lower end, nor certify
+    either.
+    """
     clause, reading = planned.clause, planned.reading
     assert reading is not None
     if clause.exception:
         return _listed(clause, "a mean with an exception has no meaning")
-    if (planned.lower is None) == (planned.upper is None):
-        return _listed(clause, "a mean inside an interval: not enforced yet")
-    if reading.source != "rows" or len(reading.statistics) > 1:
-        return _listed(clause, f"the mean of {clause.metric.name}: not enforced yet")
-    if planned.lower is not None and not reading.bounded:
-        return _listed(clause, "a lower limit of an unbounded mean: not enforced yet")
-    return planned
+    if planned.upper is None and not reading.bounded:
+        return _listed(clause, "a lower limit of the mean of an unbounded metric: no sample refutes it")
+    if planned.lower is not None and planned.upper is not None and reading.bounded:
+        return _listed(clause, "a mean inside an interval: write one clause for each end")
+    if len(reading.statistics) > 1:
+        reading = replace(reading, statistics=reading.statistics[1:], expression=reading.expression.split(", ")[1])
+    return replace(planned, evidence="mean", reading=reading)
 
 
-def _agreement(clause: Clause, contract: Contract) -> PlannedClause:
-    """Agreement of at least a share of tokens: disagreement is the exceedance, its allowed rate one minus the share."""
-    lower = clause.limit.lower
-    if lower is None or clause.limit.upper is not None or lower.terms or clause.exception:
-        return _listed(clause, "only `agreement >= share` without exception is enforced yet")
-    top, ordered = clause.argument("top"), clause.argument("ordered")
-    count = int(top) if isinstance(top, Fraction) else 1
-    key = (count, ordered == "true" and count > 1)
-    column = f"agreement_{count}_ordered" if key[1] else f"agreement_{count}"
-    reading = Reading((), f'v["{column}"]')
-    evidence, limit = _evidence(clause, contract, max(Fraction(0), 1 - lower.constant), "rows")
-    planned = PlannedClause(clause, evidence, "", reading, _bound(lower, clause.limit, "lower"), None, limit)
-    return replace(planned, top=key)
+def _rate(planned: PlannedClause, contract: Contract) -> PlannedClause:
+    """A share of tokens or requests: what is allowed to exceed is the share, or one minus a share that is a floor."""
+    clause, reading = planned.clause, planned.reading
+    assert reading is not None
+    lower, upper = clause.limit.lower, clause.limit.upper
+    ends = [end for end in (lower, upper) if end is not None]
+    if clause.metric.statistic is not Statistic.RATE:
+        return _listed(clause, f"{clause.metric.name} is no rate")
+    if clause.exception:
+        return _listed(clause, "a rate with an exception has no meaning")
+    if len(ends) != 1 or ends[0].terms:
+        return _listed(clause, "a rate has one limit, and it is a number")
+    if (lower is not None) != (clause.metric.direction is Direction.AT_LEAST):
+        return _listed(clause, f"a rate of {clause.metric.name} is limited by {clause.metric.direction.value} only")
+    share = ends[0].constant if lower is None else 1 - ends[0].constant
+    evidence, limit = _evidence(clause, contract, max(Fraction(0), share), reading.source)
+    top = top_of(clause) if clause.metric.name == "agreement" else None
+    return replace(planned, evidence=evidence, limit=limit, top=top, minimum_requests=_clean(evidence, contract))

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from kcverify.catalog.metrics import BY_NAME as METRICS
 from kcverify.emit import svg
+from kcverify.emit.causes import shown
 from kcverify.resources import template_dir
 
 _SYMBOLS = {
@@ -38,7 +39,7 @@ def _as_number(value: object) -> float | None:
         return None
 
 
-def _guarantee(index: int, row: Mapping[str, Any]) -> dict[str, Any]:
+def _guarantee(index: int, row: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
     bound, threshold = _as_number(row.get("bound")), _as_number(row.get("threshold"))
     picture = Markup("")
     if bound is not None and threshold is not None and _finite(bound, threshold):
@@ -47,6 +48,8 @@ def _guarantee(index: int, row: Mapping[str, Any]) -> dict[str, Any]:
     drawn = svg.chain(f"chain-{index}", links, str(row["verdict"])) if links else Markup("")
     lists = {name: row.get(name) or [] for name in ("routes", "would_do", "assumed")}
     scope, found = row.get("slice"), row.get("counterexample")
+    told = next((s for s in measured.get("statements") or [] if (s["name"], s["slice"]) == (row["name"], scope)), None)
+    lists["measured"] = told
     return {**row, **lists, "meter": picture, "drawing": drawn, "chain": links, "slice": scope, "counterexample": found}
 
 
@@ -127,10 +130,11 @@ def _view(result: Mapping[str, Any]) -> dict[str, Any]:
     measured = result["measured"]
     clauses = [_clause(i, row) for i, row in enumerate(measured.get("clauses") or [])]
     words = [str(clause["verdict"]) for clause in clauses]
+    told = result.get("measured_guarantees") or {}
     return {
         **result,
         "measured": measured,
-        "guarantees": [_guarantee(i, row) for i, row in enumerate(result.get("guarantees") or [])],
+        "guarantees": [_guarantee(i, row, told) for i, row in enumerate(result.get("guarantees") or [])],
         "clauses": clauses,
         "groups": _by_slice(clauses),
         "tally": {word: words.count(word) for word in dict.fromkeys(words)},
@@ -138,11 +142,14 @@ def _view(result: Mapping[str, Any]) -> dict[str, Any]:
         "witnesses": _witnesses(clauses),
         "quantile_names": _QUANTILES,
         "fingerprint": _fingerprints(result.get("fingerprints") or {}),
+        "causes_rows": shown(result["causes"]) if "causes" in result else [],
         "notes": [*(result.get("notes") or []), *(measured.get("notes") or [])],
+        "measured_about": told.get("about") if told.get("statements") else None,
     }
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Templates with the filters that every page uses; what is written into them is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template_dir()), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -161,9 +168,9 @@ def render_report(result: Mapping[str, Any]) -> str:
     """HTML text of the report; it loads nothing from anywhere and needs no script.
 
     `result`: `contract` (name, version, description, digest), `pair` (reference, candidate), `data` (any scalars),
-    `complete`, `verdict`, `exit_code`, `guarantees` (name, claim, verdict, bound, threshold, slack, reason, chain,
+    `complete`, `verdict`, `exit_code`, `measured_guarantees` (about, statements), `guarantees` (name, claim, verdict, bound, threshold, slack, reason, chain,
     routes), `measured` (the monitor's report), `fingerprints` (by side) and `kcverify`. A clause's `max` may carry
     `position`, `token_text` and `context` (`before`, `after`). Raises jinja2.UndefinedError or KeyError where a
     required key is missing.
     """
-    return _environment().get_template("report.html.j2").render(**_view(result))
+    return environment().get_template("report.html.j2").render(**_view(result))

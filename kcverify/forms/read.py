@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kcverify.diagnostics import Report
 from kcverify.forms import clauses, items
+from kcverify.forms.deprecated import ROWS as DEPRECATED
+from kcverify.forms.deprecated import Spelling, renewed
 from kcverify.forms.items import Entry, Item, Mapping, RefusedError
 from kcverify.forms.json_text import read_json
 from kcverify.forms.reading import Reader
@@ -15,6 +17,7 @@ from kcverify.forms.yaml_text import read_yaml
 from kcverify.source import Source, Span
 from kcverify.syntax import tree
 from kcverify.syntax.parser import parse
+from kcverify.syntax.scan import lone_return
 
 FORMS = ("kc", "yaml", "json")
 
@@ -42,16 +45,23 @@ def form_of(source: Source) -> str:
     return "yaml" if _YAML_START.match(source.text) else "kc"
 
 
-def read(source: Source, report: Report) -> tree.File:
+def read(source: Source, report: Report, spellings: Iterable[Spelling] = DEPRECATED) -> tree.File:
     """The syntax tree of a file of any form; what is broken in it is in `report` and not in the tree.
 
-    Never raises for any text.
+    Deprecated words are replaced, each with a warning. Never raises for any text.
     """
+    return renewed(_read(source, report), report, spellings)
+
+
+def _read(source: Source, report: Report) -> tree.File:
     form = form_of(source)
     if form == "kc":
         return parse(source, report)
     if len(source.text) > items.CHARACTERS:
         report.add("file_too_large", Span(source, 0, 0), size=len(source.text), limit=items.CHARACTERS)
+        return tree.File(source)
+    if (lone := lone_return(source.text)) is not None:
+        report.add("lone_return", Span(source, lone, lone + 1))
         return tree.File(source)
     try:
         return _file(Reader(report), (read_yaml if form == "yaml" else read_json)(source, report), source)

@@ -9,7 +9,7 @@ from typing import Any
 from kcverify.diagnostics import Report
 from kcverify.forms.items import Entry, Item, Listing, Mapping, RefusedError, Scalar
 from kcverify.syntax import tree
-from kcverify.syntax.parser import parse_fragment
+from kcverify.syntax.parser import LIMITS, parse_fragment
 from kcverify.syntax.repair import did_you_mean
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -70,6 +70,8 @@ class Reader:
         scalar = self.scalar(item, what)
         if _NAME.fullmatch(scalar.text) is None:
             raise self.wrong(item, what, "a name of letters, digits and `_`")
+        if len(scalar.text) > LIMITS.name:
+            raise self.refuse("name_too_long", item, size=len(scalar.text), limit=LIMITS.name)
         return tree.Name(scalar.span, scalar.text)
 
     def names(self, item: Item, what: str) -> tuple[tree.Name, ...]:

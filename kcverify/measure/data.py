@@ -28,15 +28,16 @@ class Request:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """Where a JSON line stands, and the rules its ids are held to."""
 
     path: str
     number: int
-    tokenizer: Tokenizer | None
-    vocabulary: int | None
+    tokenizer: Tokenizer | None = None
+    vocabulary: int | None = None
 
     def fault(self, reason: str) -> InputError:
+        """`data_invalid` at this line."""
         return input_error("data_invalid", path=self.path, line=self.number, reason=reason)
 
 
@@ -85,7 +86,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _object(line: _Line, raw: bytes) -> dict[str, Any]:
+def json_object(line: Line, raw: bytes) -> dict[str, Any]:
+    """The JSON object of a line. Raises InputError: `data_invalid`."""
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
@@ -103,7 +105,8 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _request_id(line: _Line, value: object) -> str:
+def request_name(line: Line, value: object) -> str:
+    """The request's id as text. Raises InputError: `data_invalid`."""
     if isinstance(value, str) and value:
         return value
     if _is_integer(value):
@@ -111,7 +114,7 @@ def _request_id(line: _Line, value: object) -> str:
     raise line.fault("`request_id` is missing" if value is None else f"`request_id` is {value!r}, no text or integer")
 
 
-def _token_ids(line: _Line, value: Mapping[str, Any]) -> tuple[int, ...]:
+def _token_ids(line: Line, value: Mapping[str, Any]) -> tuple[int, ...]:
     ids = value.get("token_ids")
     if ids is None and isinstance(value.get("text"), str):
         if line.tokenizer is None:
@@ -134,7 +137,8 @@ def _token_ids(line: _Line, value: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _tags(line: _Line, value: object) -> frozenset[str]:
+def request_tags(line: Line, value: object) -> frozenset[str]:
+    """The request's tags. Raises InputError: `data_invalid`."""
     if value is None:
         return frozenset()
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
@@ -142,7 +146,7 @@ def _tags(line: _Line, value: object) -> frozenset[str]:
     return frozenset(value)
 
 
-def _fields(line: _Line, value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+def _fields(line: Line, value: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     """Every scalar beside the known keys; nested values are no trace fields."""
     for key in _COUNTS:
         if key in value and (not _is_integer(value[key]) or value[key] < 0):
@@ -151,20 +155,25 @@ def _fields(line: _Line, value: Mapping[str, Any]) -> dict[str, str | int | floa
     return {key: item for key, item in value.items() if key not in known and isinstance(item, (str, int, float, bool))}
 
 
+def numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a JSON lines file that hold anything, with their numbers."""
+    for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if raw.strip():
+            yield number, raw
+
+
 def _json_lines(
     path: str, content: bytes, tokenizer: Tokenizer | None, vocabulary: int | None
-) -> Iterator[tuple[_Line, Request]]:
-    for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if not raw.strip():
-            continue
-        line = _Line(_shown(path), number, tokenizer, vocabulary)
-        value = _object(line, raw)
-        request_id = _request_id(line, value.get("request_id"))
+) -> Iterator[tuple[Line, Request]]:
+    for number, raw in numbered(content):
+        line = Line(_shown(path), number, tokenizer, vocabulary)
+        value = json_object(line, raw)
+        request_id = request_name(line, value.get("request_id"))
         ids = _token_ids(line, value)
-        yield line, Request(request_id, ids, _tags(line, value.get("tags")), _fields(line, value))
+        yield line, Request(request_id, ids, request_tags(line, value.get("tags")), _fields(line, value))
 
 
-def _distinct(lines: Iterable[tuple[_Line, Request]]) -> Iterator[Request]:
+def _distinct(lines: Iterable[tuple[Line, Request]]) -> Iterator[Request]:
     first: dict[str, int] = {}
     for line, request in lines:
         if request.request_id in first:

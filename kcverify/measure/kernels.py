@@ -32,7 +32,10 @@ class Packed:
 class Kernel:
     """One format. `pack(weight[N, K] float32)`, then `apply(x[M, K], packed) -> [M, N]` in the dtype of `x`.
 
-    `operators` names the torch operator of each device type; `note` says what is quantised and how.
+    `operators` names the torch operator of each device type; `note` says what is quantised and how. `weights` and
+    `inputs` are the format alone, without the kernel: the float32 matrix `[N, K]` that the codes and scales of a weight
+    stand for, and the float32 input `[M, K]` that the kernel multiplies with it. `largest_product` is the largest
+    |product| of two codes where the kernel adds them up as integers.
     """
 
     name: str
@@ -41,6 +44,9 @@ class Kernel:
     pack: Callable[[Tensor], Packed]
     apply: Callable[[Tensor, Packed], Tensor]
     note: str
+    weights: Callable[[Tensor], Tensor]
+    inputs: Callable[[Tensor], Tensor]
+    largest_product: int | None = None
     aliases: tuple[str, ...] = ()
 
 
@@ -154,6 +160,52 @@ def _apply_int4(x: Tensor, packed: Packed) -> Tensor:
     return product[:, : packed.rows].to(x.dtype)
 
 
+def _as_is(x: Tensor) -> Tensor:
+    return x
+
+
+def _through_bfloat16(x: Tensor) -> Tensor:
+    return x.bfloat16().float()
+
+
+def _rows_int8(x: Tensor) -> Tensor:
+    """Rows `[rows, columns]` float32 as their int8 codes and scales stand for them."""
+    codes, scales = quantise_rows(x.float())
+    return codes.float() * scales
+
+
+def _rows_int8_bf16(x: Tensor) -> Tensor:
+    """As `_rows_int8` with the scales in bfloat16, in which the kernel gets them."""
+    codes, scales = quantise_rows(x.float())
+    return codes.float() * scales.bfloat16().float()
+
+
+def _rows_e4m3(x: Tensor) -> Tensor:
+    codes, scales = quantise_rows_e4m3(x.float())
+    return codes.float() * scales
+
+
+def _groups_of(weight: Tensor, scale_dtype: torch.dtype) -> Tensor:
+    """A weight `[N, K]` as 4-bit codes, with scales and zeros in `scale_dtype`, stand for it; K padded as it is packed."""
+    rows, columns = weight.shape
+    codes, scales = quantise_groups(_padded(weight, 0, _round_up(columns, GROUP)))
+    scale, zero = (scales.to(scale_dtype).float()[..., i].t()[:, :, None] for i in (0, 1))
+    groups = codes.float().reshape(rows, -1, GROUP)
+    return ((groups - 8) * scale + zero).reshape(rows, -1)[:, :columns]
+
+
+def _groups_int4(weight: Tensor) -> Tensor:
+    return _groups_of(weight, torch.bfloat16 if weight.is_cuda else torch.float32)
+
+
+def _groups_int4_bf16(weight: Tensor) -> Tensor:
+    return _groups_of(weight, torch.bfloat16)
+
+
+def _inputs_int4(x: Tensor) -> Tensor:
+    return _through_bfloat16(x) if x.is_cuda else x
+
+
 def _in_bfloat16(apply: Callable[[Tensor, Packed], Tensor]) -> Callable[[Tensor, Packed], Tensor]:
     """The same kernel with bfloat16 activations in and out."""
     return lambda x, packed: apply(x.bfloat16(), packed).to(x.dtype)
@@ -166,42 +218,73 @@ def _both(operator: str) -> dict[str, str]:
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
         "float32", "float32", _both("linear"), _pack_float32, _apply_dense,
-        "the reference: float32 weights, activations and accumulation", aliases=("fp32", "f32"),
+        "the reference: float32 weights, activations and accumulation", _as_is, _as_is, aliases=("fp32", "f32"),
     ),
     Kernel(
         "bfloat16", "bfloat16", _both("linear"), _pack_bfloat16, _apply_dense,
-        "weights, inputs and outputs of every product in bfloat16", aliases=("bf16",),
+        "weights, inputs and outputs of every product in bfloat16", _through_bfloat16, _through_bfloat16,
+        aliases=("bf16",),
     ),
     Kernel(
         "int8", "int8 weight", _both("_weight_int8pack_mm"), _pack_int8, _apply_int8,
-        "int8 weights with one scale a row, float32 activations",
+        "int8 weights with one scale a row, float32 activations", _rows_int8, _as_is,
     ),
     Kernel(
         "w8a8", "W8A8 dynamic int8", _both("_int_mm"), _pack_w8a8, _apply_w8a8,
         "int8 weights with one scale a row, int8 activations with one scale a token, exact int32 accumulation",
+        _rows_int8, _rows_int8, largest_product=127 * 127,
     ),
     Kernel(
         "fp8", "float8 e4m3", _both("_scaled_mm"), _pack_fp8, _apply_fp8,
         "e4m3 weights and activations with one scale a row and a token, bfloat16 output; CUDA needs sm89 or newer",
-        aliases=("fp8_e4m3", "float8_e4m3fn"),
+        _rows_e4m3, _rows_e4m3, aliases=("fp8_e4m3", "float8_e4m3fn"),
     ),
     Kernel(
         "int4", "int4 weight", {"cpu": "_weight_int4pack_mm_for_cpu", "cuda": "_weight_int4pack_mm"},
         _pack_int4, _apply_int4,
         "4-bit weights with one scale and zero for 32 inputs; activations float32 on CPU, bfloat16 on CUDA",
+        _groups_int4, _inputs_int4,
     ),
     Kernel(
         "int8_bf16", "int8 weight, bfloat16", _both("_weight_int8pack_mm"), _pack_int8, _in_bfloat16(_apply_int8),
         "as int8 with bfloat16 activations, for which torch has a vectorised CPU kernel (10 to 20 times faster)",
+        _rows_int8_bf16, _through_bfloat16,
     ),
     Kernel(
         "int4_bf16", "int4 weight, bfloat16", {"cpu": "_weight_int4pack_mm_for_cpu", "cuda": "_weight_int4pack_mm"},
         _pack_int4, _in_bfloat16(_apply_int4),
         "as int4 with bfloat16 activations, for which torch has a vectorised CPU kernel (20 to 50 times faster)",
+        _groups_int4_bf16, _through_bfloat16,
     ),
 )  # fmt: skip
 
 BY_NAME: dict[str, Kernel] = {name: kernel for kernel in KERNELS for name in (kernel.name, *kernel.aliases)}
+
+
+def format_only(kernel: Kernel) -> Kernel:
+    """The row's counterpart without its kernel: what the format stores, multiplied as the float32 reference multiplies.
+
+    What it leaves to the kernel: the order of the sum, and every rounding inside it and of its output. The float32
+    matrix rounds each `code * scale` once, by at most 2^-24 of it; nothing is rounded where scales are powers of two.
+    """
+
+    def pack(weight: Tensor) -> Packed:
+        return _pack_float32(kernel.weights(weight).contiguous())
+
+    def apply(x: Tensor, packed: Packed) -> Tensor:
+        return _apply_dense(kernel.inputs(x), packed)
+
+    note = f"the format of {kernel.title} in float32 arithmetic"
+    return Kernel(
+        f"{kernel.name} format",
+        f"{kernel.title}, format only",
+        _both("linear"),
+        pack,
+        apply,
+        note,
+        kernel.weights,
+        kernel.inputs,
+    )
 
 
 def multiply(kernel: Kernel, x: Tensor, packed: Packed) -> Tensor:

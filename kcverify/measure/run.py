@@ -152,7 +152,7 @@ def pair_rows(reference: Side, candidate: Side, requests: Sequence[Request], *, 
 
 
 @contextmanager
-def _interrupt_afterwards() -> Iterator[None]:
+def interrupt_afterwards() -> Iterator[None]:
     """Hold back Ctrl-C until the block is done, so that what it writes is never half written."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -191,7 +191,7 @@ def run_pair(
     done = rows = 0
     try:
         for chunk in pair_rows(reference, candidate, requests, batch=size):
-            with _interrupt_afterwards():
+            with interrupt_afterwards():
                 on_rows(chunk)
                 done, rows = done + len(chunk.requests), rows + len(chunk.request_ids)
             if progress is not None:

@@ -12,16 +12,22 @@ from kcverify import __version__
 from kcverify.diagnostics import InputError, diagnosis, input_error
 from kcverify.elaborate.contract import Contract
 from kcverify.elaborate.membership import belongs
+from kcverify.measure.causes import Causes
 from kcverify.measure.data import Request, load_data, text_around
+from kcverify.measure.layers import by_layer, check_by_layer
+from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
+from kcverify.measure.outcomes import load_outcomes, open_parser
+from kcverify.measure.premise import Run as MeasuredRun
+from kcverify.measure.premise import measured_guarantees
 from kcverify.measure.run import Outcome, Rows, file_requests, run_pair
-from kcverify.measure.sides import FileSide, Side, open_pair
+from kcverify.measure.sides import FileSide, Identified, Side, open_pair
 from kcverify.measure.tokenizer import Tokenizer
 from kcverify.output.check import verdict_data
 from kcverify.prove.check import Checked
 from kcverify.runtime.errors import MonitorInputError
-
-_SAMPLED = ("token_log_ratio", "sequence_ratio", "geometric_ratio", "ess")
+from kcverify.runtime.native.source import kernel_source
+from kcverify.runtime.report import build_report, seen_cells
 
 
 def load_monitor(source: str, temperature: float | None) -> Any:
@@ -29,12 +35,21 @@ def load_monitor(source: str, temperature: float | None) -> Any:
 
     Raises InputError: `option_invalid` for a temperature that the contract does not assume.
     """
-    module = types.ModuleType("kcverify_generated_monitor")
-    exec(compile(source, "<generated monitor>", "exec"), module.__dict__)
     try:
-        return module.ContractMonitor(temperature=temperature)
+        return _monitor_class(source)(temperature=temperature, exact=True)
     except MonitorInputError as error:
         raise translated(error) from None
+
+
+def _monitor_class(source: str) -> Any:
+    module = types.ModuleType("kcverify_generated_monitor")
+    exec(compile(source, "<generated monitor>", "exec"), module.__dict__)
+    return module.ContractMonitor
+
+
+def kernel_text(source: str) -> str:
+    """C++ of the row kernel that the generated monitor builds for bfloat16 logits."""
+    return kernel_source(_monitor_class(source).PLAN, torch.bfloat16)
 
 
 def translated(error: MonitorInputError) -> InputError:
@@ -92,35 +107,76 @@ def measure_contract(
     monitor = load_monitor(source, temperature)
     first, second = open_pair(reference, candidate, device=options.device, gguf=options.gguf)
     requests = _requests(first, second, data, options)
-    sampled = any(c.metric.name in _SAMPLED for c in contract.clauses)
+    parse = open_parser(options.parse)
+    outcomes = [] if options.observations is None else load_outcomes(options.observations, parse)
+    observer = Observer(monitor, contract, outcomes, options.clock)
+    split = Causes(first, second, monitor.temperature, contract, feed, lambda: load_monitor(source, temperature))
+    check_by_layer(first, second, options)
 
-    def feed(rows: Rows) -> None:
-        width = contract.assumptions.vocabulary
-        if width is not None and width != rows.reference.shape[-1]:
-            found = f"{rows.reference.shape[-1]} entries"
-            raise input_error("assumption_mismatch", assumed=f"a vocabulary of {width}", found=found)
-        keep = slice(None) if not sampled else rows.next_ids >= 0
-        ids = (
-            rows.request_ids
-            if not sampled
-            else [r for r, n in zip(rows.request_ids, rows.next_ids.tolist(), strict=True) if n >= 0]
-        )
-        if not ids:
-            return
+    def take(rows: Rows) -> None:
         try:
-            monitor.update(
-                rows.reference[keep], rows.candidate[keep], request_ids=ids, sampled_ids=rows.next_ids[keep] if sampled else None,
-                slices={k: v[keep] for k, v in masks(contract, rows).items()},
-            )  # fmt: skip
-            monitor.close(list(dict.fromkeys(ids)))
+            feed(monitor, contract, rows)
+            observer.take(rows)
+            if options.causes:
+                split.take(rows)
         except MonitorInputError as error:
             raise translated(error) from None
 
     with torch.no_grad():
-        outcome = run_pair(first, second, requests, on_rows=feed, batch=options.batch, progress=options.progress)
-    measured = monitor.report()
+        watched = observer.watch(second)
+        outcome = run_pair(first, watched, requests, on_rows=take, batch=options.batch, progress=options.progress)
+        notes = observer.finish(requests)
+    measured = build_report(monitor, one_look=options.fixed_sample)
+    measured["notes"] += notes
     locate_witnesses(measured["clauses"], requests, first.tokenizer or second.tokenizer)
-    return result(checked, measured, outcome, (first, second), data, len(requests), options)
+    found = result(checked, measured, outcome, (first, second), data, len(requests), options)
+    longest = max((len(r.token_ids) for r in requests), default=0)
+    if options.causes:
+        found["causes"] = split.report()
+    if options.by_layer:
+        kept = requests if outcome.complete else []
+        found["by_layer"] = by_layer(first, second, kept, monitor.temperature, options)
+    return found | {
+        "measured_guarantees": measured_guarantees(checked, measured_run(monitor, outcome, data, longest, options))
+    }
+
+
+def feed(monitor: Any, contract: Contract, rows: Rows) -> None:
+    """Measure a batch of rows: those with a given token where a clause needs it, all where none does or none is known.
+
+    Raises InputError (`assumption_mismatch`), MonitorInputError.
+    """
+    width = contract.assumptions.vocabulary
+    if width is not None and width != rows.reference.shape[-1]:
+        found = f"{rows.reference.shape[-1]} entries"
+        raise input_error("assumption_mismatch", assumed=f"a vocabulary of {width}", found=found)
+    needed = any("sampled_ids" in c.inputs for c in type(monitor).CLAUSES)
+    sampled = needed and any(i >= 0 for request in rows.requests for i in request.token_ids)
+    keep = rows.next_ids >= 0 if sampled else torch.ones_like(rows.next_ids, dtype=torch.bool)
+    ids = [r for r, kept in zip(rows.request_ids, keep.tolist(), strict=True) if kept]
+    if not ids:
+        return
+    monitor.update(
+        rows.reference[keep], rows.candidate[keep], request_ids=ids, sampled_ids=rows.next_ids[keep] if sampled else None,
+        slices={k: v[keep] for k, v in masks(contract, rows).items()},
+    )  # fmt: skip
+    monitor.close(list(dict.fromkeys(ids)))
+
+
+def measured_run(
+    monitor: Any, outcome: Outcome, data: str | None, longest: int, options: MeasureOptions
+) -> MeasuredRun:
+    """What the statements about the guarantees rest on; `longest` tokens has the longest request."""
+    cells = seen_cells(monitor, monitor.settled_evidence()).items()
+    return MeasuredRun(
+        {(monitor.CLAUSES[index].name, name): seen for (index, name), seen in cells},
+        monitor.temperature,
+        outcome.requests,
+        data or "the files",
+        longest,
+        outcome.complete,
+        options.fixed_sample,
+    )
 
 
 def locate_witnesses(
@@ -155,7 +211,7 @@ def result(
     checked: Checked,
     measured: dict[str, Any],
     outcome: Outcome,
-    sides: tuple[Side, Side],
+    sides: tuple[Identified, Identified],
     data: str | None,
     total: int,
     options: MeasureOptions,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kcverify.diagnostics import InputError, input_error
 from kcverify.measure.gguf import load_model, read_gguf
-from kcverify.measure.kernels import BY_NAME, KERNELS, Kernel, multiply, require
+from kcverify.measure.kernels import BY_NAME, KERNELS, Kernel, Packed, multiply, require
 from kcverify.measure.model import Model, forward, load_safetensors
 from kcverify.measure.tokenizer import BYTES, Tokenizer, bpe_tokenizer
 from kcverify.resources import data_path
@@ -30,10 +30,19 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What a demo model's side multiplies with: the weights, the kernel, and every matrix as the kernel packs it."""
+
+    model: Model
+    kernel: Kernel
+    packed: Mapping[str, Packed]
+
+
+@dataclass(frozen=True)
 class KernelSide:
     """A side that computes: `logits(token_ids[batch, seq] int64) -> [batch, seq, vocabulary]`, any float dtype.
 
-    `vocabulary` and `tokenizer` are those of a demo model; a user's function declares neither.
+    `vocabulary` and `tokenizer` are those of a demo model; a user's function declares neither. `basis` is there for a demo model alone.
     """
 
     name: str
@@ -42,6 +51,7 @@ class KernelSide:
     device: torch.device
     vocabulary: int | None = None
     tokenizer: Tokenizer | None = None
+    basis: Basis | None = None
     kind: Literal["kernel"] = "kernel"
 
 
@@ -63,6 +73,18 @@ class FileSide:
 
 
 Side = KernelSide | FileSide
+
+
+class Identified(Protocol):
+    """What a result says of a side."""
+
+    @property
+    def name(self) -> str:
+        """As the user named it."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What it is, for the record."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +147,22 @@ def _environment(device: torch.device) -> dict[str, str]:
     return {"torch": torch.__version__, "device": f"{device.type} {capability}".strip()}
 
 
-def _model_side(spec: str, kernel: Kernel, loaded: LoadedModel, device: torch.device) -> KernelSide:
-    require(kernel, device)
-    model = Model(loaded.model.architecture, {name: t.to(device) for name, t in loaded.model.tensors.items()})
-    packed = {name: kernel.pack(model.tensors[name]) for name in model.matrices}
+def pack_all(model: Model, kernel: Kernel) -> Basis:
+    """Every matrix of the model as the kernel packs it."""
+    return Basis(model, kernel, {name: kernel.pack(model.tensors[name]) for name in model.matrices})
+
+
+def model_logits(
+    spec: str, model: Model, device: torch.device, basis_of: Callable[[str], Basis]
+) -> Callable[[Tensor], Tensor]:
+    """The model's forward pass `[batch, seq] -> [batch, seq, vocabulary]` with each matrix multiplied as `basis_of(name)` says.
+
+    What it returns raises InputError (`side_failed`) where a kernel refuses.
+    """
 
     def linear(name: str, x: Tensor) -> Tensor:
-        return multiply(kernel, x, packed[name])
+        basis = basis_of(name)
+        return multiply(basis.kernel, x, basis.packed[name])
 
     def logits(token_ids: Tensor) -> Tensor:
         try:
@@ -140,12 +171,20 @@ def _model_side(spec: str, kernel: Kernel, loaded: LoadedModel, device: torch.de
         except (RuntimeError, NotImplementedError) as error:
             raise _failure(spec, error) from error
 
+    return logits
+
+
+def _model_side(spec: str, kernel: Kernel, loaded: LoadedModel, device: torch.device) -> KernelSide:
+    require(kernel, device)
+    model = Model(loaded.model.architecture, {name: t.to(device) for name, t in loaded.model.tensors.items()})
+    basis = pack_all(model, kernel)
+    logits = model_logits(spec, model, device, lambda name: basis)
     operator = kernel.operators[device.type]
     fingerprint = {
         "side": spec, "format": kernel.name, "operator": f"torch.{operator}", "note": kernel.note,
         "weights": loaded.sha256, **_environment(device),
     }  # fmt: skip
-    return KernelSide(spec, fingerprint, logits, device, model.architecture.vocabulary, loaded.tokenizer)
+    return KernelSide(spec, fingerprint, logits, device, model.architecture.vocabulary, loaded.tokenizer, basis)
 
 
 def _open_model(spec: str, device: torch.device, gguf: Path | None, models: Models) -> KernelSide:
@@ -170,7 +209,8 @@ def _failure(spec: str, error: BaseException) -> InputError:
     return input_error("side_failed", side=spec, reason=reason)
 
 
-def _import_function(spec: str) -> Callable[[Tensor], Any]:
+def import_function(spec: str) -> Callable[..., Any]:
+    """The function that `module:function` names; the working folder is importable. Raises InputError: `side_failed`."""
     module, _, attribute = spec.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)  # stays: the function may import at its first call
@@ -197,7 +237,7 @@ def check_logits(spec: str, value: object, batch: int, length: int) -> Tensor:
 
 
 def _open_function(spec: str, device: torch.device) -> KernelSide:
-    function = _import_function(spec)
+    function = import_function(spec)
 
     def logits(token_ids: Tensor) -> Tensor:
         try:
@@ -223,18 +263,26 @@ def _check_rows(path: Path, shape: tuple[int, ...], floating: bool, kind: str) -
         raise input_error("side_failed", side=path, reason=f"it holds {kind}, not floating-point logits")
 
 
-def _open_npy(path: Path) -> FileSide:
+def _digest(path: Path, hashed: bool) -> dict[str, str]:
+    return {"logits": sha256_of(path)} if hashed else {}
+
+
+def _open_npy(path: Path, hashed: bool) -> FileSide:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise input_error("side_failed", side=path, reason=f"not a usable .npy file: {error}") from error
+        hint = (
+            "write plain floats with `numpy.save`; a file that holds Python objects is not read, since it can run code"
+        )
+        reason = "not a usable .npy file: it is cut short, of another format, or holds Python objects"
+        raise input_error("side_failed", side=path, reason=reason, hint=hint) from error
     _check_rows(path, array.shape, array.dtype.kind == "f" and array.dtype.itemsize <= 8, str(array.dtype))
     native = array.dtype.newbyteorder("=")
 
     def rows(start: int, stop: int) -> Tensor:
         return torch.from_numpy(np.array(array[start:stop], dtype=native))
 
-    fingerprint = {"side": str(path), "format": str(array.dtype), "logits": sha256_of(path)}
+    fingerprint = {"side": str(path), "format": str(array.dtype), **_digest(path, hashed)}
     return FileSide(str(path), fingerprint, rows, array.shape[0], array.shape[1])
 
 
@@ -246,7 +294,7 @@ def _logits_name(path: Path, names: list[str]) -> str:
     return "logits" if "logits" in names else others[0]
 
 
-def _open_safetensors(path: Path) -> FileSide:
+def _open_safetensors(path: Path, hashed: bool) -> FileSide:
     try:
         handle: Any = safe_open(path, framework="pt")
         names = sorted(handle.keys())
@@ -265,20 +313,24 @@ def _open_safetensors(path: Path) -> FileSide:
     def rows(start: int, stop: int) -> Tensor:
         return part[start:stop]
 
-    fingerprint = {"side": str(path), "format": kind, "logits": sha256_of(path)}
+    fingerprint = {"side": str(path), "format": kind, **_digest(path, hashed)}
     return FileSide(str(path), fingerprint, rows, shape[0], shape[1], None if ids is None else ids.long())
 
 
-_FILES: Mapping[str, Callable[[Path], FileSide]] = {".npy": _open_npy, ".safetensors": _open_safetensors}
+_FILES: Mapping[str, Callable[[Path, bool], FileSide]] = {".npy": _open_npy, ".safetensors": _open_safetensors}
 
 
-def _open_file(path: Path) -> FileSide:
+def open_file(path: Path, *, hashed: bool = True) -> FileSide:
+    """A file of logits; without `hashed` its fingerprint lacks the SHA-256, for which all of it is read.
+
+    Raises InputError as `open_side`.
+    """
     try:
         if path.stat().st_size == 0:
             raise input_error("file_empty", path=path)
         if not path.is_file():
             raise input_error("file_unreadable", path=path, reason=os.strerror(21))
-        return _FILES[path.suffix](path)
+        return _FILES[path.suffix](path, hashed)
     except OSError as error:
         raise input_error("file_unreadable", path=path, reason=error.strerror or error) from error
 
@@ -294,7 +346,7 @@ def open_side(spec: str, *, device: str = "cpu", gguf: Path | None = None, model
     `model_invalid`, `file_unreadable`, `file_empty`, `option_invalid`.
     """
     if Path(spec).suffix in FILE_ENDINGS:
-        return _open_file(Path(spec))
+        return open_file(Path(spec))
     prefix, colon, rest = spec.partition(":")
     if not (prefix and colon and rest):
         raise input_error("side_unknown", side=spec)

@@ -8,7 +8,7 @@ from kcverify import __version__
 from kcverify.codes import BY_SLUG
 from kcverify.diagnostics import Diagnostic
 from kcverify.elaborate.contract import Contract
-from kcverify.exact import decimal_down, decimal_near, decimal_up
+from kcverify.exact import decimal_down, decimal_near
 from kcverify.output import chain
 from kcverify.output.style import paint, plural, table
 from kcverify.prove.check import Checked
@@ -53,7 +53,7 @@ def verdict_data(v: Verdict) -> dict[str, Any]:
         "slack": decimal_down(binding.slack, chain.DIGITS) if binding else None,
         "binding": list(binding.fact.sources()) if binding else [], "chain": chain.links(binding.fact) if binding else [],
         "routes": [_route_data(r) for r in v.routes], "reason": v.reason, "would_do": list(v.remedies), "core": list(v.core),
-        "provable_at": decimal_up(v.gap, chain.DIGITS) if v.gap is not None else None, "assumed": list(v.assumed),
+        "provable_at": chain.shown(v.gap, v.gap_upper) if v.gap is not None else None, "assumed": list(v.assumed),
         "counterexample": _counterexample_data(v.counterexample) if v.counterexample else None, "place": v.claim.span.place,
     }  # fmt: skip
 
@@ -63,7 +63,7 @@ def contract_data(c: Checked) -> dict[str, Any]:
     return {
         "name": c.contract.name, "version": c.contract.version, "digest": c.digest, "verdicts": [verdict_data(v) for v in c.verdicts],
         "filled": {b.clause.name: b.decimal for b in c.budgets},
-        "findings": [diagnostic_data(d) for d in c.report.diagnostics], "not_enforced": list(c.unenforced), "exit_code": c.exit_code,
+        "findings": [diagnostic_data(d) for d in c.report.diagnostics], "not_enforced": list(c.unenforced), "claims_nothing": claims_nothing(c), "exit_code": c.exit_code,
     }  # fmt: skip
 
 
@@ -83,6 +83,11 @@ def data(files: list[tuple[str, list[Diagnostic], list[Checked]]], exit_code: in
     }
 
 
+def claims_nothing(c: Checked) -> bool:
+    """Whether the contract has no guarantee, so that its exit code says nothing about one."""
+    return not c.contract.guarantees
+
+
 def text(c: Checked, color: bool) -> str:
     """One checked contract for a terminal."""
     parts = [_title(c.contract, color)]
@@ -92,7 +97,7 @@ def text(c: Checked, color: bool) -> str:
     ]
     parts += [_verdict(v, color) for v in c.verdicts]
     parts += [render(d, color=color) for d in c.report.diagnostics]
-    if not c.contract.guarantees:
+    if claims_nothing(c):
         parts.append("  no guarantee is claimed, so there is nothing to prove")
     if c.unenforced:
         parts.append(paint("  read and checked, not enforced yet: " + ", ".join(c.unenforced), "dim", color))
@@ -190,8 +195,15 @@ def _instance(c: Counterexample, v: Verdict) -> list[str]:
 
 def closing(checked: list[Checked], color: bool) -> str:
     """One line that counts what was decided."""
+    if not checked:
+        return "0 contracts: nothing was checked"
     words = [v.status for c in checked for v in c.verdicts]
     counts = [f"{words.count(s)} {paint(s.value, s.value, color)}" for s in Status if words.count(s)]
     found = [d.severity.value for c in checked for d in c.report.diagnostics]
     findings = [plural(found.count(s), s) for s in ("error", "warning", "note") if found.count(s)]
-    return f"{plural(len(checked), 'contract')}: " + (", ".join([*counts, *findings]) or "nothing to prove")
+    silent = sum(claims_nothing(c) for c in checked)
+    if silent == len(checked):
+        findings.append("no guarantee is claimed, so nothing was proved")
+    elif silent:
+        findings.append(f"{silent} of them {'claims' if silent == 1 else 'claim'} no guarantee")
+    return f"{plural(len(checked), 'contract')}: " + ", ".join([*counts, *findings])

@@ -6,24 +6,20 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
+from kcverify.bounds.published import HORIZON, compared
 from kcverify.bounds.trust_region import ROWS as REGIONS
 from kcverify.bounds.trust_region import Region, applies, published, tight
-from kcverify.catalog.lemmas import ROWS
 from kcverify.catalog.quantities import BY_NAME
-from kcverify.enclosure import value_up
 from kcverify.exact import decimal_near, monitor_float_up
 from kcverify.output.style import table
 
 
-def token_rows(span: Fraction) -> list[tuple[str, str, Fraction, Fraction]]:
-    """Lemma, statement, published and tight value of every token row with a published form, at one effective span."""
-    out = []
-    for row in ROWS:
-        if row.published is None or len(row.premises) != 1:
-            continue
-        at = {BY_NAME[row.premises[0]].symbol: span}
-        out.append((row.name, row.statement, value_up(row.published, at), value_up(row.bound, at)))
-    return out
+def token_rows(span: Fraction, sequence: bool = False) -> list[tuple[str, str, Fraction, Fraction]]:
+    """Lemma, statement, published and tight value of every row with a published form, at one effective span."""
+    found = [r for r in compared(span) if BY_NAME[r.lemma.conclusion].sequence is sequence]
+    return [
+        (r.lemma.name, f"{r.lemma.statement}; in print: {r.lemma.published_as}", r.published, r.tight) for r in found
+    ]
 
 
 def region_rows(region: Region) -> list[tuple[str, str, Fraction | None, Fraction]]:
@@ -33,7 +29,11 @@ def region_rows(region: Region) -> list[tuple[str, str, Fraction | None, Fractio
 
 def data(span: Fraction, region: Region) -> dict[str, Any]:
     """Both tables as plain data, doubles rounded up."""
-    rows: list[tuple[str, str, Fraction | None, Fraction]] = [*token_rows(span), *region_rows(region)]
+    rows: list[tuple[str, str, Fraction | None, Fraction]] = [
+        *token_rows(span),
+        *token_rows(span, True),
+        *region_rows(region),
+    ]
     return {
         "span": str(span),
         "region": {f.name: None if (v := getattr(region, f.name)) is None else str(v) for f in fields(region)},
@@ -53,6 +53,8 @@ def text(span: Fraction, region: Region) -> str:
     head = ("bound", "published", "tight", "ratio", "form")
     lines = [f"one token at effective span {decimal_near(span, 6)} nat", ""]
     lines += table([head, *(_cells(*r) for r in token_rows(span))], indent=2, right=frozenset((1, 2, 3)))
+    lines += ["", f"a response of {HORIZON} such tokens, reward in [0, 1], advantage in [-1, 1], score norm 1", ""]
+    lines += table([head, *(_cells(*r) for r in token_rows(span, True))], indent=2, right=frozenset((1, 2, 3)))
     known = ", ".join(
         f"{f.name} = {decimal_near(Fraction(v), 6)}"
         for f in fields(region)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kcverify.diagnostics import InputError, Report
 from kcverify.elaborate import elaborate_file
 from kcverify.forms import write
@@ -9,12 +11,29 @@ from kcverify.forms.files import read_source
 from kcverify.forms.read import form_of, read
 from kcverify.forms.version import SCHEMA
 from kcverify.source import Source
+from kcverify.syntax import comments
 from kcverify.syntax.printer import formatted, pretty
 
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
+_COMMENT = re.compile(r"(?:^|\s)#(?! yaml-language-server:)")
 
-def convert_file(path: str, form: str, schema: str = SCHEMA) -> str:
-    """The file as `kc`, `yaml` or `json`. Raises InputError where it cannot be read or is no valid contract."""
-    return convert_source(read_source(path), form, schema)
+
+def convert_file(path: str, form: str, schema: str = SCHEMA) -> tuple[str, int]:
+    """The file as `kc`, `yaml` or `json`, and how many of its comments the result leaves out.
+
+    Raises InputError where it cannot be read or is no valid contract.
+    """
+    source = read_source(path)
+    return convert_source(source, form, schema), 0 if form == form_of(source) == "kc" else _comments(source)
+
+
+def _comments(source: Source) -> int:
+    """Comments of a source; JSON has none, and the line that names the schema of YAML is none."""
+    form = form_of(source)
+    if form == "kc":
+        return len(comments(source))
+    lines = source.text.split("\n") if form == "yaml" else []
+    return sum(_COMMENT.search(_QUOTED.sub("", line)) is not None for line in lines)
 
 
 def convert_source(source: Source, form: str, schema: str = SCHEMA) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 
 from kcverify.diagnostics import InputError, Report, input_error
+from kcverify.forms.deprecated import ROWS as DEPRECATED
+from kcverify.forms.deprecated import Spelling, renewed
 from kcverify.forms.files import read_source
 from kcverify.source import Source
 from kcverify.syntax.parser import parse
 from kcverify.syntax.printer import formatted
 
 
-def format_source(source: Source) -> str:
-    """The text of a `.kc` source in its one layout. Raises InputError where it does not parse."""
+def format_source(source: Source, spellings: Iterable[Spelling] = DEPRECATED) -> str:
+    """The text of a `.kc` source in its one layout, deprecated words replaced. Raises InputError where it does not parse."""
     report = Report()
-    tree = parse(source, report)
+    tree = renewed(parse(source, report), report, spellings)
     if report.errors:
         raise InputError(*report.errors)
     return formatted(tree)

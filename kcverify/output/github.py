@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcverify.codes import Severity
 from kcverify.output.sarif import relative
-from kcverify.output.verdicts import Result, verdict_finding
+from kcverify.output.verdicts import Result, silent, verdict_finding
 from kcverify.prove.verdict import Status
 from kcverify.source import Span
 
@@ -24,6 +24,7 @@ def text(results: list[Result]) -> str:
                 command = "error" if verdict.status is Status.REFUTED else "warning"
                 title = f"{verdict.status.value} {verdict.claim.name}"
                 lines.append(_line(command, title, verdict_finding(verdict), verdict.claim.span, result.path))
+        lines += [_line("notice", "no guarantee", said, span, result.path) for said, span in silent(result)]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 from kcverify.diagnostics import Diagnostic
 from kcverify.output.sarif import relative
-from kcverify.output.verdicts import Result, verdict_finding
+from kcverify.output.verdicts import Result, silent, verdict_finding
 from kcverify.prove.verdict import Status, Verdict
 from kcverify.render import render
 
@@ -20,6 +20,7 @@ def text(results: list[Result]) -> str:
     for result in results:
         cases = [_guarantee(verdict, result) for checked in result.checked for verdict in checked.verdicts]
         cases += [_finding(diagnostic, result) for diagnostic in result.diagnostics]
+        cases += [_silent(said, result) for said, _ in silent(result)]
         if not cases:
             cases = [_case("reads", result)]
         suite = ET.SubElement(root, "testsuite", name=_clean(relative(result.path)), tests=str(len(cases)))
@@ -50,6 +51,13 @@ def _guarantee(verdict: Verdict, result: Result) -> ET.Element:
         ET.SubElement(case, "failure", message=_clean(verdict_finding(verdict)), type="REFUTED")
     elif verdict.status is Status.UNKNOWN:
         ET.SubElement(case, "skipped", message=_clean(verdict_finding(verdict)))
+    return case
+
+
+def _silent(said: str, result: Result) -> ET.Element:
+    """A contract without a guarantee is a case that was skipped: it passes nothing."""
+    case = _case(said.partition(" claims")[0], result)
+    ET.SubElement(case, "skipped", message=_clean(said))
     return case
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote
 
 from kcverify import __version__
 from kcverify.codes import BY_SLUG, Code, Severity
 from kcverify.diagnostics import Diagnostic
-from kcverify.output.verdicts import Result, level_of, verdict_finding
+from kcverify.output.verdicts import Result, level_of, silent, verdict_finding
 from kcverify.prove.verdict import Status
 from kcverify.source import Span
 
@@ -43,11 +43,16 @@ def data(results: list[Result]) -> dict[str, Any]:
         "version": __version__,
         "rules": [_rule(rules[slug]) for slug in sorted(rules)],
     }
-    return {
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": entries}],
-    }
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": entries}
+    notes = [_notification(said, span, result.path) for result in results for said, span in silent(result)]
+    if notes:
+        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": notes}]
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _notification(said: str, span: Span, path: str) -> dict[str, Any]:
+    """What the run did not do: a contract without a guarantee is no finding, and no proof either."""
+    return {"level": "note", "message": {"text": said}, "locations": [_location(span, path)]}
 
 
 def _rule(code: Code) -> dict[str, Any]:
@@ -85,9 +90,15 @@ def _entry(slug: str, level: str, message: str, span: Span | None, path: str) ->
 
 
 def relative(path: str) -> str:
-    """A path as a relative URI reference; an absolute one by its last part, so that no machine's folders leak."""
+    """A path as a relative URI reference: an absolute one from the working folder, outside of it by its last part.
+
+    So no machine's folders leak, and a file of the checked repository is found wherever it was named from.
+    """
     pure = PurePath(path)
-    return quote(pure.name if pure.is_absolute() else pure.as_posix())
+    if pure.is_absolute():
+        here = Path.cwd()
+        pure = pure.relative_to(here) if pure.is_relative_to(here) else PurePath(pure.name)
+    return quote(pure.as_posix())
 
 
 def _location(span: Span | None, path: str) -> dict[str, Any]:

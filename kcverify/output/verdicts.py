@@ -8,6 +8,7 @@ from kcverify.diagnostics import Diagnostic, input_error
 from kcverify.elaborate.contract import Clause
 from kcverify.prove.check import Checked
 from kcverify.prove.verdict import Status, Verdict
+from kcverify.source import Span
 
 LEVELS = ("L1", "L2", "L3")
 
@@ -34,6 +35,12 @@ def verdict_finding(verdict: Verdict) -> str:
     where = f" on {verdict.scope}" if verdict.scope else ""
     reason = f": {verdict.reason}" if verdict.reason else ""
     return f"{verdict.status.value} {verdict.claim.name}{where}{reason}"
+
+
+def silent(result: Result) -> list[tuple[str, Span]]:
+    """Contracts of a file that claim no guarantee, each with what is to be said of it and its place."""
+    claimless = [c.contract for c in result.checked if not c.contract.guarantees]
+    return [(f"contract {c.name} claims no guarantee, so nothing was proved", c.span) for c in claimless]
 
 
 def clause_of(diagnostic: Diagnostic, result: Result) -> Clause | None:

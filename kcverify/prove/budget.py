@@ -11,10 +11,11 @@ from kcverify.bounds.invert import along_chain, bracket
 from kcverify.bounds.special import TABLE, Effort
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract, Limit, Threshold
-from kcverify.exact import decimal_down, decimal_near, decimal_up, monitor_float_down, monitor_float_up
+from kcverify.exact import decimal_down, decimal_exact, decimal_near, decimal_up, monitor_float_down, monitor_float_up
 from kcverify.prove.corner import UNCERTIFIABLE, best_fact, piece_parameters, weakest_limit
 from kcverify.prove.obligations import Atom, Obligation, applies, atoms, certifiable, obligations, pieces
 from kcverify.prove.remedy import percent
+from kcverify.prove.slices import inherited
 from kcverify.prove.verdict import Limits
 
 DIGITS = 6
@@ -34,7 +35,7 @@ class Demand:
 class Budget:
     """A filled hole: `value` exact, `decimal` rounded to the safe side, `monitor` the double that a monitor compares with.
 
-    `breach` is by how much one more unit in the last printed digit would break the binding guarantee.
+    They are limits as the clause writes them, with `<=` where `upper`, else `>=`. `breach` is by how much one more unit in the last printed digit would break the binding guarantee.
     """
 
     clause: Clause
@@ -48,13 +49,34 @@ class Budget:
     breach: Fraction
 
 
-def hole_node(clause: Clause) -> tuple[Node, bool] | None:
-    """Node that a hole bounds, and whether from above; None where the metric enters no chain."""
-    probe = replace(clause, limit=Limit(upper=Threshold(Fraction(0))))
-    found = atoms(probe)
-    if len(found) != 1:
+@dataclass(frozen=True)
+class Hole:
+    """What a hole bounds: a limit `x` of the node is the threshold `sign (x - shift)` of the clause, `<=` where `upper`.
+
+    The two differ for a ratio only: `importance_ratio >= r` says that the ratio is below 1 by at most `1 - r`.
+    """
+
+    node: Node
+    upper: bool
+    sign: int = 1
+    shift: Fraction = Fraction(0)
+
+    def threshold(self, value: Fraction) -> Fraction:
+        """The clause's threshold for a limit of the node."""
+        return self.sign * (value - self.shift)
+
+
+def hole_of(clause: Clause) -> Hole | None:
+    """Node that a hole bounds on its side; None where the metric enters no chain."""
+
+    def probe(x: int) -> tuple[Atom, ...]:
+        at = Threshold(Fraction(x))
+        return atoms(replace(clause, limit=Limit(lower=at) if clause.limit.floor else Limit(upper=at)))
+
+    if len(probe(0)) != 1:
         return None
-    return found[0].node, BY_NAME[found[0].node.quantity].upper
+    (zero,), (one,) = probe(0), probe(1)
+    return Hole(zero.node, not clause.limit.floor, int(one.constant - zero.constant), zero.constant)
 
 
 def demand(
@@ -137,6 +159,7 @@ def derive(
     Several holes share every guarantee's tolerance by the contract's `split`, equally where it has none.
     """
     cache = limits.cache if limits is not None else None
+    contract = inherited(contract, limits)
     holes = [c for c in contract.clauses if c.limit.hole]
     shares = dict(contract.splits)
     filled: list[Budget] = []
@@ -153,11 +176,10 @@ def derive(
 
 
 def _demands(contract: Contract, clause: Clause, share: Fraction, cache: Path | None) -> list[Demand]:
-    target = hole_node(clause)
+    target = hole_of(clause)
     if target is None:
         return []
-    node, _ = target
-    out = []
+    node, out = target.node, list[Demand]()
     if not certifiable(clause, contract.clauses):
         return [Demand(o.claim, None, blocked=UNCERTIFIABLE) for o in obligations(contract) if o.atoms]
     for o in obligations(contract):
@@ -185,21 +207,22 @@ def _scaled(atom: Atom, limit: Fraction, share: Fraction) -> Fraction:
 
 
 def _budget(contract: Contract, clause: Clause, share: Fraction, demands: tuple[Demand, ...]) -> Budget:
-    target = hole_node(clause)
+    target = hole_of(clause)
     assert target is not None
-    node, upper = target
+    node, upper = target.node, BY_NAME[target.node.quantity].upper
     pick = min if upper else max
     binding = pick(demands, key=lambda d: d.value if d.value is not None else Fraction(0))
     assert binding.value is not None
     text = decimal_down(binding.value, DIGITS) if upper else decimal_up(binding.value, DIGITS)
     value = short_dyadic(binding.value, up=not upper)
     value = max(value, Fraction(text)) if upper else min(value, Fraction(text))
-    double = monitor_float_down(value) if upper else monitor_float_up(value)
+    limit, decimal = target.threshold(value), decimal_exact(target.threshold(Fraction(text)))
+    double = monitor_float_down(limit) if target.upper else monitor_float_up(limit)
     return Budget(
         clause,
-        upper,
-        value,
-        text,
+        target.upper,
+        limit,
+        decimal,
         double,
         binding,
         demands,

@@ -17,6 +17,7 @@ from kcverify.elaborate.form import digest
 from kcverify.prove import kernel
 from kcverify.prove.budget import derive, fill
 from kcverify.prove.certificate_steps import (
+    CLOSED,
     EXTRA,
     OPTIMAL,
     RULE_OF,
@@ -24,35 +25,30 @@ from kcverify.prove.certificate_steps import (
     NotCertifiedError,
     coarse,
     facts_for,
+    is_known,
+    name_of,
     number,
     write_fact,
     write_step,
 )
 from kcverify.prove.check import Checked, check
 from kcverify.prove.obligations import Atom, Obligation, Piece, atoms, mode_of, narrowed, obligations, pieces
+from kcverify.prove.slices import inherited
 from kcverify.prove.verdict import Counterexample, Status, Verdict
 from kcverify.resources import contracts_dir
 from kcverify.source import Source
 from kcverify.syntax.parser import parse
 
-ASSUMED = ("advantage", "score_norm", "token_score_norm")
+ASSUMED = ("advantage", "score_norm", "token_score_norm", "confidence", "vocabulary")
+ARGUMENTS = ("clip", "cap")
+READ = frozenset((*ASSUMED, *ARGUMENTS, "horizon", "reward_range"))
 MAX_CUTS = 10
-NEEDS = {
-    **dict.fromkeys(
-        ("union", "affinity", "binomial", "power", "chi2_power", "sum", "chain", "ess_span", "gap_power", "optimal"),
-        ("horizon",),
-    ),
-    "reward": ("reward_range",),
-    "reward_chi2": ("reward_range",),
-    "gradient_gap": ("advantage", "score_norm"),
-    "gradient": ("advantage", "score_norm"),
-    "gradient_tokens": ("advantage", "token_score_norm", "horizon"),
-    "reward_drift": ("horizon", "reward_range"),
-    "pg_bias": ("horizon", "advantage", "score_norm"),
-    "tv_seq": ("horizon",),
-    "pass_rate_drift": ("horizon",),
-}
-"""Assumptions by the rule (in a proof) or the claimed quantity (of a counterexample) that reads them."""
+CLAIM = ("name", "mode", "limits", "except", "on", "within", "temperature_end")
+
+
+def _reads(formula: Any) -> frozenset[str]:
+    """Assumptions that a formula of the kernel reads."""
+    return READ.intersection(formula.__code__.co_names)
 
 
 def setting_entry(contract: Contract) -> dict[str, Any]:
@@ -68,28 +64,39 @@ def setting_entry(contract: Contract) -> dict[str, Any]:
     if given.reward is not None and given.reward.low is not None and given.reward.high is not None:
         out["reward_range"] = number(given.reward.high - given.reward.low)
     for name in ASSUMED:
-        if (value := getattr(given, name)) is not None:
-            out[name] = number(value)
+        if (value := getattr(given, name, None)) is not None:
+            out[name] = number(Fraction(value))
     return out
 
 
 def limits_entry(found: Iterable[Atom]) -> dict[str, list[str]]:
     """Limits by quantity, those that the kernel knows and that are on the side which bounds it."""
-    known = kernel.TOKEN | kernel.RESPONSE
-    good = [a for a in found if a.upper is BY_NAME[a.node.quantity].upper and a.node.quantity in known]
-    return {a.node.quantity: [number(a.constant), number(a.slope)] for a in good}
+    good = [a for a in found if a.upper is BY_NAME[a.node.quantity].upper and is_known(a.node)]
+    return {name_of(a.node): [number(a.constant), number(a.slope)] for a in good}
+
+
+def _only_met(clause: Clause) -> tuple[str, dict[str, list[str]]]:
+    """Mode and limits of a clause that no rule reads and that a counterexample keeps: on rewards, on the k best tokens."""
+    lower, upper = clause.limit.lower, clause.limit.upper
+    if clause.exception == 0 and clause.metric.name == "reward_delta" and upper and not (lower or upper.terms):
+        return "sequence", {"reward_delta": [number(upper.constant), "0"]}
+    if clause.exception == 0 and clause.metric.name == "agreement" and lower and not (upper or lower.terms):
+        return "mean", {"ranking_changes": [number(1 - lower.constant), "0"]}
+    return "", {}
 
 
 def clause_entry(clause: Clause, contract: Contract) -> dict[str, Any] | None:
     """A clause as the kernel reads it; None where no rule can use it."""
-    limits, t = limits_entry(atoms(clause)), contract.assumptions.temperature
+    t, mode, limits = contract.assumptions.temperature, mode_of(clause).value, limits_entry(atoms(clause))
+    if not limits:
+        mode, limits = _only_met(clause)
     if (
         not limits
         or clause.argument("clip") is not None
         or (clause.band is not None and (clause.band.parameter != "temperature" or t is None))
     ):
         return None
-    out: dict[str, Any] = {"name": clause.name, "mode": mode_of(clause).value, "limits": limits}
+    out: dict[str, Any] = {"name": clause.name, "mode": mode, "limits": limits}
     if clause.exception and mode_of(clause) is Mode.POINT:
         out["except"] = number(clause.exception)
     if clause.slices:
@@ -111,9 +118,10 @@ def claim_entry(contract: Contract, obligation: Obligation) -> dict[str, Any]:
         out["on"] = obligation.scope
     inner = narrowed(contract, claim)
     within = {k: v for k, v in setting_entry(inner or contract).items() if v != setting_entry(contract).get(k)}
-    if "clip" in obligation.parameters.box:
-        within["clip"] = number(obligation.parameters.box["clip"][0])
-    return out | ({"within": within} if within else {})
+    within |= {k: number(obligation.parameters.box[k][0]) for k in ARGUMENTS if k in obligation.parameters.box}
+    t = inner.assumptions.temperature if inner is not None else None
+    end = {"temperature_end": "open"} if t is not None and t.open_high else {}
+    return out | ({"within": within} if within else {}) | end
 
 
 def proof_pieces(
@@ -122,11 +130,14 @@ def proof_pieces(
     """Pieces of temperatures with their steps. Raises NotCertifiedError where the kernel's rules do not reach the claim."""
     if not obligation.atoms or len(limits_entry(obligation.atoms)) != len(obligation.atoms):
         raise NotCertifiedError("the kernel has no rule about this quantity, or none about this side of it")
-    parts = pieces(contract, obligation.scope)
+    parts, t = pieces(contract, obligation.scope), contract.assumptions.temperature
+    closed = t is None or not t.open_high
     coupled = any(c.band is not None or a.slope for part in parts for c in part.clauses for a in atoms(c))
     out = []
     for i, part in enumerate(parts):
-        out += _steps_on(contract, obligation, entries, p, part, i == len(parts) - 1, MAX_CUTS if coupled else 0)
+        out += _steps_on(
+            contract, obligation, entries, p, part, closed and i == len(parts) - 1, MAX_CUTS if coupled else 0
+        )
     return out
 
 
@@ -140,7 +151,8 @@ def _steps_on(
     cuts: int,
 ) -> list[tuple[Piece, list[dict[str, Any]]]]:
     reason = "the rules of the kernel do not reach the claim"
-    for known in (frozenset(RULE_OF) - {OPTIMAL}, frozenset(RULE_OF)):
+    every = frozenset(RULE_OF)
+    for known in (every - {OPTIMAL, CLOSED}, every - {OPTIMAL}, every):
         found = facts_for(contract, obligation, piece, known)
         if found is None:
             continue
@@ -151,7 +163,7 @@ def _steps_on(
             of = [write_fact(draft, f) for f in found]
             if of != list(range(len(draft.rows) - len(of), len(draft.rows))):
                 for k, goal in zip(of, obligation.atoms, strict=True):
-                    write_step(draft, {"by": "combine", "of": [k], "weights": ["1"], "gives": goal.node.quantity})
+                    write_step(draft, {"by": "combine", "of": [k], "weights": ["1"], "gives": name_of(goal.node)})
             _reached(draft, obligation)
         except kernel.BROKEN as error:
             reason = f"the kernel refuses the proof: {error}"
@@ -167,28 +179,26 @@ def _steps_on(
 def _reached(draft: Draft, obligation: Obligation) -> None:
     """Raise ValueError where rounding has spent the slack of a claim."""
     for row, goal in zip(draft.rows[-len(obligation.atoms) :], obligation.atoms, strict=True):
-        sign = kernel.sign(row[0])
-        ok = all(kernel.side(row, t) <= sign * goal.at(t) for t in draft.ends)
+        ok = all(row[3] + row[4] * t <= kernel.sign(row[0]) * goal.at(t) for t in draft.ends)
         kernel.need(ok, f"{goal.node.quantity} is not reached with {kernel.DIGITS} digits")
 
 
 def instance_entry(contract: Contract, found: Counterexample, mode: str) -> dict[str, Any]:
     """A counterexample as the kernel reads it. Raises NotCertifiedError where it evaluates some clause not at all."""
-    if found.exceeding_share:
-        raise NotCertifiedError("the kernel evaluates no counterexample with exceeding responses")
-    for clause in contract.clauses:
-        seen = atoms(clause)
-        whole = seen and len(limits_entry(seen)) == len(seen) and clause_entry(clause, contract) is not None
-        if not whole and not _free(clause):
+    for clause in (c for c in contract.clauses if not _free(c)):
+        entry, seen = clause_entry(clause, contract), atoms(clause)
+        limits = entry["limits"] if entry is not None else {}
+        if len(limits) < max(1, len(seen)) or not {q.partition("@")[0] for q in limits} <= set(kernel.READINGS):
             raise NotCertifiedError(f"the kernel does not evaluate `{clause.metric.name}`, which `{clause.name}` reads")
     moved = [b - a for a, b in zip(found.reference_logits, found.candidate_logits, strict=True)]
+    share = found.exceeding_share
     return {
         "temperature": number(found.temperature),
-        "tokens": found.horizon if mode == "sequence" else 1,
+        "tokens": found.horizon if mode == "sequence" or share else 1,
         "reference": [number(x) for x in found.reference_logits],
         "candidate": [number(x) for x in found.candidate_logits],
         "lifted": [i for i, x in enumerate(moved) if x > 0],
-    }
+    } | ({"share": number(share)} if share else {})
 
 
 def _free(clause: Clause) -> bool:
@@ -206,8 +216,10 @@ def _evidence(
         try:
             found = proof_pieces(inner, obligation, entries, p)
         except NotCertifiedError as error:
-            used = {f.lemma.name for r in verdict.best for f in r.fact.chain() if f.lemma is not None} - set(RULE_OF)
-            why = f"; the proof uses {', '.join(sorted(used))}, which it does not know" if used else ""
+            used = {f.lemma.name for r in verdict.best for f in r.fact.chain() if f.lemma is not None}
+            unknown = ", ".join(sorted(used - set(RULE_OF)))
+            why = f"; the proof uses {unknown}, which it does not know" if unknown else ""
+            why += f"; a checker repeats {OPTIMAL} on a coarser grid than the prover" if OPTIMAL in used else ""
             raise NotCertifiedError(f"{error}{why}") from None
         zero = not p.temperature[1]
         proof = [{"from": "0" if zero else number(x.low), "steps": steps} for x, steps in found]
@@ -226,7 +238,7 @@ def _evidence(
 
 def certificate(checked: Checked) -> dict[str, Any]:
     """The certificate of one checked contract: every verdict, with its evidence or with the reason why there is none."""
-    contract = checked.contract
+    contract = inherited(checked.contract)
     entries = [e for c in contract.clauses if (e := clause_entry(c, contract)) is not None]
     claims = []
     for verdict in checked.verdicts:
@@ -257,8 +269,12 @@ def _sealed(
     place = {old: new for new, old in enumerate(sorted(used))}
     for step in (s for c in claims for s in _steps(c) if s["by"] == "clause"):
         step["of"] = [place[step["of"][0]]]
-    names = {n for c in claims for s in _steps(c) for n in NEEDS.get(s["by"], ())}
-    names |= {n for c in claims if "instance" in c for q in c["limits"] for n in NEEDS.get(q, ())}
+    rules = kernel.RULES | EXTRA
+    formulas = [rules[s["by"]][1] for c in claims for s in _steps(c) if s["by"] in rules]
+    instances = [c for c in claims if "instance" in c]
+    read = [q.partition("@")[0] for x in (*instances, *(entries if instances else ())) for q in x["limits"]]
+    names = set[str]().union(*map(_reads, [*formulas, *(kernel.READINGS[q] for q in read if q in kernel.READINGS)]))
+    names |= {"horizon" for c in instances if c["instance"]["tokens"] > 1 or c["mode"] == "sequence"}
     certified = any("not_certified" not in c for c in claims)
     assume = setting_entry(contract) if certified else {}
     doc: dict[str, Any] = {
@@ -276,6 +292,31 @@ def text(docs: list[dict[str, Any]]) -> str:
     return json.dumps(docs[0] if len(docs) == 1 else docs, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
+def coverage(doc: dict[str, Any]) -> list[dict[str, Any]]:
+    """For every claim: its verdict, whether it is certified, by which rules, or the reason why it is not."""
+    return [
+        {
+            "guarantee": c["name"],
+            "slice": c.get("on"),
+            "verdict": c["verdict"],
+            "certified": "not_certified" not in c,
+            "reason": c.get("not_certified"),
+            "rules": list(dict.fromkeys(s["by"] for s in _steps(c) if s["by"] != "clause")),
+        }
+        for c in doc["claims"]
+    ]
+
+
+def coverage_text(doc: dict[str, Any]) -> str:
+    """The same in words, a line for each claim."""
+    lines = []
+    for c in coverage(doc):
+        name = f"{c['verdict']} {c['guarantee']}" + (f" on {c['slice']}" if c["slice"] else "")
+        by = f" by {', '.join(c['rules'])}" if c["rules"] else ""
+        lines.append(f"  certified: {name}{by}" if c["certified"] else f"  not certified: {name}: {c['reason']}")
+    return "\n".join(lines)
+
+
 def statement(doc: dict[str, Any]) -> list[str]:
     """What a certificate proves, in words; the rule `optimal` is checked too. Raises one of `kernel.BROKEN`."""
     return kernel.check(doc, EXTRA)
@@ -286,6 +327,7 @@ def differences(doc: dict[str, Any], contract: Contract) -> list[str]:
     out = [] if doc["contract"]["digest"] == digest(contract) else ["its digest is another contract's"]
     if any(c.limit.hole for c in contract.clauses):
         contract = fill(contract, derive(contract)[0])
+    contract = inherited(contract)
     try:
         assumed = setting_entry(contract)
     except NotCertifiedError as error:
@@ -294,9 +336,7 @@ def differences(doc: dict[str, Any], contract: Contract) -> list[str]:
     entries = [clause_entry(c, contract) for c in contract.clauses]
     out += [f"the contract has no such clause: {c['name']}" for c in doc["clauses"] if c not in entries]
     claimed = [claim_entry(contract, o) for o in obligations(contract)]
-    said = [
-        {k: v for k, v in c.items() if k in ("name", "mode", "limits", "except", "on", "within")} for c in doc["claims"]
-    ]
+    said = [{k: v for k, v in c.items() if k in CLAIM} for c in doc["claims"]]
     for mine, theirs in zip(doc["claims"], said, strict=True):
         same = [c for c in claimed if (c["name"], c.get("on")) == (mine["name"], mine.get("on"))]
         if not same or ("not_certified" not in mine and theirs not in same):

@@ -16,7 +16,7 @@ from kcverify.prove.measurability import carrier_findings, sample_findings
 from kcverify.prove.obligations import atoms, whole_piece
 from kcverify.prove.policy import policy_findings
 from kcverify.prove.prover import prove
-from kcverify.prove.sampled import sampled_findings, unmeasured
+from kcverify.prove.sampled import sampled_findings
 from kcverify.prove.slices import slice_findings
 from kcverify.prove.verdict import Limits, Status, Verdict
 
@@ -112,5 +112,4 @@ def check(contract: Contract, limits: Limits | None = None) -> Checked:
     verdicts = prove(contract, limits)
     if any(d.code.slug == "contradictory" for d in report.diagnostics):
         verdicts = tuple(_void(v) for v in verdicts)
-    unenforced = (*unmeasured(contract), *not_enforced(contract))
-    return Checked(contract, written, verdicts, report, unenforced, tuple(budgets))
+    return Checked(contract, written, verdicts, report, tuple(not_enforced(contract)), tuple(budgets))

@@ -9,15 +9,16 @@ from fractions import Fraction
 import z3
 
 from kcverify.bounds.graph import Fact, Node, Parameters, best_for, joint_exception, propagate
-from kcverify.catalog.model import Family, Mode
+from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.diagnostics import Related, Report
 from kcverify.elaborate.contract import Clause, Contract
-from kcverify.exact import decimal_down, decimal_up
 from kcverify.prove import linear
+from kcverify.prove.encoding import bound_to_band, conjunction, encode, number
 from kcverify.prove.obligations import (
     Piece,
     applies,
+    as_written,
     atoms,
     certifiable,
     facts,
@@ -25,6 +26,7 @@ from kcverify.prove.obligations import (
     mode_of,
     parameters,
     whole_piece,
+    written,
 )
 from kcverify.prove.verdict import Limits
 
@@ -34,9 +36,7 @@ class Model:
     """Clauses of one slice as formulas over one set of variables, each switched on by a literal of the solver."""
 
     clauses: tuple[Clause, ...]
-    encoding: linear.Encoding
     solver: z3.Solver
-    formulas: dict[str, z3.BoolRef] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,36 +56,37 @@ class Ground:
     models: dict[str, Model] = field(default_factory=dict)
 
 
-def reading_key(clause: Clause) -> tuple[str, bool]:
-    """Name of the number that a clause outside the bound graph compares, and whether it is one minus that number."""
-    arguments = dict(clause.arguments)
-    name, evidence = clause.metric.name, f"{clause.unit}.{clause.window}"
-    if name == "agreement" and arguments.get("top", Fraction(1)) == 1:
-        return f"flip_rate().{evidence}", True
-    if name == "flip_rate" and arguments.get("margin", Fraction(0)) == 0:
-        return f"flip_rate().{evidence}", False
-    text = ", ".join(f"{k}={v}" for k, v in sorted(arguments.items()))
-    return f"{name}({text}).{clause.statistic.value}.{clause.exception}.{evidence}", False
+def reading_key(clause: Clause) -> str:
+    """Name of the number that a clause outside the bound graph compares."""
+    text = ", ".join(f"{k}={v}" for k, v in sorted(dict(clause.arguments).items()))
+    evidence = f"{clause.statistic.value}.{clause.exception}.{clause.unit}.{clause.window}"
+    return f"{clause.metric.name}({text}).{evidence}"
 
 
-def _reading(encoding: linear.Encoding, clause: Clause) -> z3.BoolRef:
-    key, flipped = reading_key(clause)
-    x = z3.Real(key)
-    value = 1 - x if flipped else x
+def _is_reading(clause: Clause) -> bool:
+    """Whether limits of the clause are compared as numbers: outside the graph, or where it has two quantities for one."""
+    return not in_graph(clause) or clause.metric.quantity == "perplexity_ratio"
+
+
+def _reading(clause: Clause) -> str:
+    value = f"|{reading_key(clause)}|"
     out = []
     for limit, upper in ((clause.limit.lower, False), (clause.limit.upper, True)):
         if limit is not None:
             slope = dict(limit.terms).get("temperature", Fraction(0))
-            bound = linear.z(limit.constant) + linear.z(slope) * encoding.temperature
-            out.append(value <= bound if upper else value >= bound)
-    return z3.And(out)
+            bound = f"(+ {number(limit.constant)} (* {number(slope)} T))"
+            out.append(f"({'<=' if upper else '>='} {value} {bound})")
+    return bound_to_band(clause, conjunction(out))
 
 
-def _range_of(clause: Clause) -> list[z3.BoolRef]:
+def _range_of(clause: Clause) -> list[str]:
     """That the number which a clause compares lies in its metric's range."""
     low, high = clause.metric.range
-    x = z3.Real(reading_key(clause)[0])
-    return [*([x >= linear.z(low)] if low is not None else []), *([x <= linear.z(high)] if high is not None else [])]
+    x = f"|{reading_key(clause)}|"
+    return [
+        *([f"(<= {number(low)} {x})"] if low is not None else []),
+        *([f"(<= {x} {number(high)})"] if high is not None else []),
+    ]
 
 
 def ground(contract: Contract, scope: str, limits: Limits) -> Ground:
@@ -102,43 +103,47 @@ def ground(contract: Contract, scope: str, limits: Limits) -> Ground:
 def _model(ground: Ground, kind: str) -> Model:
     """The model of the clauses in the bound graph (`graph`, those that a proof can need) or of the others (`readings`)."""
     if kind not in ground.models:
-        inside = tuple(c for c in ground.clauses if in_graph(c) is (kind == "graph"))
+        inside = tuple(c for c in ground.clauses if (in_graph(c) if kind == "graph" else _is_reading(c)))
         kept = linear.essential(inside, ground.piece, ground.parameters) if kind == "graph" else inside
-        ground.models[kind] = _built(ground, kept)
+        ground.models[kind] = _built(ground, kind, kept)
     return ground.models[kind]
 
 
-def _built(ground: Ground, clauses: tuple[Clause, ...]) -> Model:
-    encoding = linear.encode(ground.piece, ground.parameters, [a for c in clauses for a in atoms(c)], ())
-    model = Model(clauses, encoding, linear.switchable(encoding, ground.limits))
-    for c in clauses:
-        inside = in_graph(c)
-        found = z3.And([encoding.atom_formula(a) for a in atoms(c)]) if inside else _reading(encoding, c)
-        model.formulas[c.name] = linear.bound_to_band(encoding, c, found)
-        model.solver.add(z3.Implies(z3.Bool(c.name), model.formulas[c.name]), *([] if inside else _range_of(c)))
-    return model
+def _built(ground: Ground, kind: str, clauses: tuple[Clause, ...]) -> Model:
+    """Clause `i` holds where the literal `on:i` does, and fails where `off:i` does."""
+    limits = [a for c in clauses for a in atoms(c)] if kind == "graph" else []
+    encoding = encode(ground.piece, ground.parameters, limits, ())
+    text, formulas = [], []
+    for i, c in enumerate(clauses):
+        formula = encoding.clause_formula(c) if kind == "graph" else _reading(c)
+        text += [f"(declare-const |on:{i}| Bool)", f"(declare-const |off:{i}| Bool)"]
+        formulas += [f"(=> |on:{i}| {formula})", f"(=> |off:{i}| (not {formula}))"]
+        formulas += [] if kind == "graph" else _range_of(c)
+    readings = dict.fromkeys(reading_key(c) for c in clauses if kind != "graph")
+    text += [f"(declare-const |{key}| Real)" for key in readings]
+    solver = linear.solver_of([*text, *linear.switchable(encoding, formulas)], ground.limits)
+    return Model(clauses, solver)
 
 
-def _core(model: Model, given: Iterable[str], extra: z3.BoolRef | None) -> tuple[str, ...] | None:
+def _core(model: Model, given: Iterable[Clause], denied: Clause | None = None) -> tuple[str, ...] | None:
     """Names of a minimal unsatisfiable set of clauses, or None where they are satisfiable or the solver gave up.
 
-    Lemmas that join two quantities count only where no more than one clause of the set has an exception.
+    With `denied` that clause is taken to fail. Lemmas that join two quantities count only where no more than one
+    clause of the set has an exception.
     """
-    names = [z3.Bool(name) for name in given]
-    model.solver.push()
-    if extra is not None:
-        model.solver.add(extra)
-    found: tuple[str, ...] | None = None
-    for switches in ([linear.JOINED], []):
+    place = {id(c): i for i, c in enumerate(model.clauses)}
+    names = [z3.Bool(f"on:{place[id(c)]}") for c in given]
+    names += [z3.Bool(f"off:{place[id(denied)]}")] if denied is not None else []
+    joined = z3.Bool(linear.JOINED.strip("|"))
+    for switches in ([joined], []):
         if model.solver.check(*names, *switches) != z3.unsat:
-            break
+            return None
         core = {str(x) for x in model.solver.unsat_core()}
-        clauses = tuple(sorted(core - {str(linear.JOINED)}))
-        if str(linear.JOINED) not in core or not linear.apart(model.clauses, clauses):
-            found = clauses
-            break
-    model.solver.pop()
-    return found
+        places = [int(x.removeprefix("on:")) for x in core if x.startswith("on:")]
+        clauses = tuple(sorted(model.clauses[i].name for i in places))
+        if str(joined) not in core or not linear.apart(model.clauses, clauses):
+            return clauses
+    return None
 
 
 def _contradiction(ground: Ground) -> tuple[str, ...]:
@@ -151,15 +156,15 @@ def _contradiction(ground: Ground) -> tuple[str, ...]:
         for a in atoms(clause) if clause.band is None else ():
             if linear.natural(a) or a.slope:
                 continue
-            known = best_for(ground.all_facts, a.node.quantity, a.node.mode, 1 - a.node.rho)
+            known = best_for(ground.all_facts, a.node.quantity, a.node.mode, 1 - a.node.rho, a.node.grade)
             if known is None or known.node.rho + a.node.rho >= 1:
                 continue
             if known.value > a.constant if a.upper else known.value < a.constant:
                 return tuple(dict.fromkeys((*known.sources(), clause.name)))
-    readings = any(not in_graph(c) for c in ground.clauses)
+    readings = any(_is_reading(c) for c in ground.clauses)
     for kind in (*(["readings"] if readings else []), *(["graph"] if _may_clash(ground) else [])):
         model = _model(ground, kind)
-        core = _core(model, model.formulas, None)
+        core = _core(model, model.clauses)
         if core:
             return core
     return ()
@@ -232,17 +237,18 @@ def implied(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...
         core = _implied_forward(ground, clause, without)
         if core or not any(linear.coupled(c) for c in ground.clauses if in_graph(c)):
             return core
-    model = _model(ground, "graph" if in_graph(clause) else "readings")
+    kind = "graph" if in_graph(clause) else "readings"
+    model = _model(ground, kind)
     if len([a for a in atoms(clause) if a.node.rho]) > 1:
         return ()
-    if clause.name not in model.formulas:
-        model = _built(ground, (*model.clauses, clause))
+    if not any(c is clause for c in model.clauses):
+        model = _built(ground, kind, (*model.clauses, clause))
     others = [
-        c.name
+        c
         for c in model.clauses
         if c is not clause and c.name not in without and certifiable(c, ground.clauses) and _same_evidence(c, clause)
     ]
-    return _core(model, others, z3.Not(model.formulas[clause.name])) or ()
+    return _core(model, others, clause) or ()
 
 
 def _same_evidence(other: Clause, clause: Clause) -> bool:
@@ -275,7 +281,7 @@ def _facts_for(best: Mapping[Node, Fact], clause: Clause, piece: Piece) -> list[
     """For each atom of the clause a fact that implies it at every temperature of the piece; None where one lacks."""
     out = []
     for a in atoms(clause):
-        fact = best_for(best, a.node.quantity, a.node.mode, a.node.rho)
+        fact = best_for(best, a.node.quantity, a.node.mode, a.node.rho, a.node.grade)
         ends = (a.at(piece.low), a.at(piece.high))
         if fact is None or (fact.value > min(ends) if a.upper else fact.value < max(ends)):
             return None
@@ -285,19 +291,22 @@ def _facts_for(best: Mapping[Node, Fact], clause: Clause, piece: Piece) -> list[
 
 def _implied(ground: Ground, clause: Clause, core: list[Clause]) -> str:
     names = " and ".join(f"`{c.name}`" for c in core)
+    already = f"{names} already {'imply' if len(core) > 1 else 'implies'} it"
     found = atoms(clause)
-    verb = "imply" if len(core) > 1 else "implies"
-    if len(found) != 1 or clause.band is not None or len(clause.slices) > 1:
-        return f"{names} already {verb} it"
-    (atom,) = found
-    best = propagate([f for c in core for f in facts(c, ground.piece)], ground.parameters, {atom.node.quantity})
-    fact = best_for(best, atom.node.quantity, atom.node.mode, atom.node.rho)
-    if fact is None:
-        return f"{names} already {verb} it"
-    keeps = "keeps" if len(core) == 1 else "keep"
-    if atom.upper:
-        return f"{names} {keeps} {clause.metric.name} at most {decimal_up(fact.value, 3)}"
-    return f"{names} {keeps} {clause.metric.name} at least {decimal_down(fact.value, 3)}"
+    if not found or len(clause.slices) > 1 or any(c.band is not None for c in (clause, *core)):
+        return already
+    targets = {a.node.quantity for a in found}
+    best = propagate([f for c in core for f in facts(c, ground.piece)], ground.parameters, targets)
+    known = [best_for(best, a.node.quantity, a.node.mode, a.node.rho, a.node.grade) for a in found]
+    limits = [written(f.node.quantity, f.value, 3) for f in known if f is not None]
+    if len(limits) < len(found):
+        return already
+    keeps = f"{names} {'keeps' if len(core) == 1 else 'keep'} {clause.metric.name}"
+    if len(limits) == 2:
+        low, high = sorted(limits, key=Fraction)
+        return f"{keeps} in [{low}, {high}]"
+    _, upper = as_written(found[0].node.quantity, Fraction(0))
+    return f"{keeps} at {'most' if upper else 'least'} {limits[0]}"
 
 
 def is_vacuous(clause: Clause) -> bool:
@@ -329,13 +338,11 @@ def consistency(contract: Contract, report: Report, limits: Limits) -> None:
 
 
 def not_enforced(contract: Contract) -> list[str]:
-    """Names of clauses and blocks that are read and checked, and that no monitor of this version measures."""
-    names = [c.name for c in contract.clauses if c.metric.family is not Family.NUMERICAL]
-    blocks = [
+    """Names of blocks that are read and checked, and that this version does not enforce; every clause is measured."""
+    return [
         name
         for name, block in (
             ("observability", contract.observability), ("escalate", contract.actions), ("promote", contract.stages),
         )
         if block
     ]  # fmt: skip
-    return [*names, *blocks]

@@ -19,6 +19,7 @@ from kcverify.prove import corner
 from kcverify.prove.consistency import contradictions, ground
 from kcverify.prove.obligations import Obligation, in_graph, narrowed, obligations
 from kcverify.prove.prover import by_linear
+from kcverify.prove.slices import inherited
 from kcverify.prove.verdict import Limits, Route, Status, Verdict
 
 
@@ -154,7 +155,8 @@ def _only(contract: Contract, names: frozenset[str]) -> Contract:
 
 
 def _question(contract: Contract, verdict: Verdict) -> tuple[Contract, Obligation] | None:
-    """The contract on the band of the claim, and the obligation that the verdict is about."""
+    """The contract on the band of the claim, with inherited slices, and the obligation that the verdict is about."""
+    contract = inherited(contract)
     for obligation in obligations(contract):
         if obligation.claim.name == verdict.claim.name and obligation.scope == verdict.scope:
             within = narrowed(contract, obligation.claim)

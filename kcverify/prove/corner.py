@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -27,7 +28,7 @@ def _usable(fact: Fact, atom: Atom) -> bool:
 
 def best_fact(best: dict[Node, Fact], atom: Atom) -> Fact | None:
     """The strongest fact about the atom's quantity that respects its exception."""
-    fact = best_for(best, atom.node.quantity, atom.node.mode, atom.node.rho)
+    fact = best_for(best, atom.node.quantity, atom.node.mode, atom.node.rho, atom.node.grade)
     return fact if fact is not None and _usable(fact, atom) else None
 
 
@@ -111,6 +112,17 @@ def _facts_together(contract: Contract, obligation: Obligation, piece: Piece) ->
         if len(routes) == len(atoms_) and slack is not None and (least is None or slack > least):
             out, least = single, slack
     return out
+
+
+def as_run(routes: Iterable[Route], best: Iterable[Route]) -> tuple[Route, ...]:
+    """The routes, those that the best ones repeat replaced by these, whose recursions were run; tightest first."""
+
+    def key(r: Route) -> tuple[object, ...]:
+        return r.atom, r.fact.sources(), tuple(f.lemma and f.lemma.name for f in r.fact.chain())
+
+    run = {key(r): r for r in best}
+    found = [replace(run.get(key(r), r), counted=r.counted, note=r.note) for r in routes]
+    return tuple(sorted(found, key=lambda r: (not r.counted, -r.slack)))
 
 
 def clause_routes(contract: Contract, obligation: Obligation) -> list[Route]:

@@ -8,20 +8,11 @@ from fractions import Fraction
 
 from kcverify.bounds.graph import Fact, Node, best_for, propagate
 from kcverify.catalog.model import Mode, Statistic
+from kcverify.catalog.storage import BY_NAME as FORMATS
 from kcverify.diagnostics import Related, Report
 from kcverify.elaborate.contract import Clause, Contract, Threshold
 from kcverify.exact import decimal_down, decimal_near, decimal_up
-from kcverify.prove.obligations import Atom, atoms, in_graph, parameters, whole_piece
-
-_FORMATS: dict[str, tuple[int, int]] = {
-    "float64": (53, -1022),
-    "float32": (24, -126),
-    "float16": (11, -14),
-    "bfloat16": (8, -126),
-    "float8_e4m3fn": (4, -6),
-    "float8_e5m2": (3, -14),
-}
-"""Bits of the significand (the hidden one included) and the smallest normal exponent."""
+from kcverify.prove.obligations import Atom, atoms, grade_of, in_graph, parameters, whole_piece
 
 
 @dataclass(frozen=True)
@@ -54,11 +45,8 @@ def floor_of(contract: Contract) -> Floor | None:
     largest = max(abs(reach.low), abs(reach.high))
     if largest == 0:
         return None
-    bits, smallest = _FORMATS[given.storage]
-    exponent = smallest
-    while Fraction(2) ** (exponent + 1) < largest:
-        exponent += 1
-    return Floor(given.storage, largest, exponent, Fraction(2) ** (exponent - bits))
+    row = FORMATS[given.storage]
+    return Floor(given.storage, largest, row.exponent(largest), row.half(largest))
 
 
 def storage_findings(contract: Contract, report: Report) -> None:
@@ -68,7 +56,7 @@ def storage_findings(contract: Contract, report: Report) -> None:
         return
     noise = _noise(contract, floor) if floor.storage in ("float32", "float64") else {}
     for clause in contract.clauses:
-        if clause.statistic is not Statistic.MAX or not in_graph(clause) or clause.limit.hole:
+        if clause.statistic is not Statistic.MAX or not in_graph(clause) or clause.limit.hole or grade_of(clause) != 1:
             continue
         reason = _below_floor(contract, clause, floor)
         if reason:
@@ -119,7 +107,7 @@ def _below_floor(contract: Contract, clause: Clause, floor: Floor) -> str:
     if not known or limit <= 0 or limit >= _least(contract, clause, floor):
         return ""
     half, step = decimal_near(floor.half, 6), decimal_near(floor.step, 6)
-    bits, _ = _FORMATS[floor.storage]
+    bits = FORMATS[floor.storage].bits
     text = (
         f"logits up to {decimal_near(floor.largest, 6)} lie {step} apart on {floor.binade}, so rounding alone moves one by up to "
         f"{half} on one side and {step} on both (unit roundoff 2^-{bits})"
@@ -133,7 +121,7 @@ def _below_floor(contract: Contract, clause: Clause, floor: Floor) -> str:
 
 def _noise(contract: Contract, floor: Floor) -> dict[Node, Fact]:
     """What follows for every metric when both sides differ by the rounding of their logits to float32 and nothing else."""
-    half = Fraction(2) ** (floor.exponent - _FORMATS["float32"][0])
+    half = Fraction(2) ** (floor.exponent - FORMATS["float32"].bits)
     span = Fact(Node("logit_span", Mode.POINT), 4 * half, label="rounding")
     return propagate([span], parameters(contract.assumptions, whole_piece(contract, "")))
 

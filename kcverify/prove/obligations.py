@@ -11,8 +11,16 @@ from kcverify.bounds.graph import Fact, Node, Parameters
 from kcverify.catalog.model import Mode, Statistic
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Assumptions, Clause, Contract, Interval, Threshold
+from kcverify.exact import decimal_down, decimal_up
 
-_TWO_SIDED = "importance_ratio"
+# quantity of a metric with two good sides -> the quantities of its upper and of its lower limit
+_TWO_SIDED = {
+    "importance_ratio": ("ratio_above", "ratio_below"),
+    "perplexity_ratio": ("perplexity_factor", "perplexity_floor"),
+}
+_SPANS = {
+    "logit_span": "effective_span", "logit_drift": "effective_span", "trimmed_span": "trimmed_effective_span",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,11 +40,15 @@ class Atom:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of temperatures on which the same clauses bind; `low == high` for the closed upper end."""
+    """A range of temperatures on which the same clauses bind; `low == high` for the closed upper end.
+
+    `open_high`: the upper end is not asked for, as in the half-open band of a claim.
+    """
 
     low: Fraction
     high: Fraction
     clauses: tuple[Clause, ...]
+    open_high: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,18 +64,28 @@ class Obligation:
 def mode_of(clause: Clause) -> Mode:
     """How a clause aggregates its metric."""
     quantity = clause.metric.quantity
-    if quantity is not None and quantity != _TWO_SIDED and BY_NAME[quantity].sequence:
+    if quantity is not None and BY_NAME[_TWO_SIDED.get(quantity, (quantity,))[0]].sequence:
         return Mode.SEQUENCE
-    return Mode.MEAN if clause.statistic is Statistic.MEAN else Mode.POINT
+    return Mode.MEAN if clause.statistic in (Statistic.MEAN, Statistic.RATE) else Mode.POINT
+
+
+def grade_of(clause: Clause) -> Fraction:
+    """Grade of the clause's quantity: kept mass of a span, minus the margin of a flip, one over the bins, 1 for others."""
+    mass, margin, count = (clause.argument(name) for name in ("mass", "margin", "count"))
+    if isinstance(margin, Fraction):
+        return -margin
+    if isinstance(count, Fraction):
+        return 1 / count
+    return mass if isinstance(mass, Fraction) else Fraction(1)
 
 
 def in_graph(clause: Clause) -> bool:
     """Whether the clause states something that the lemmas speak about."""
     if clause.metric.quantity is None or (clause.limit.strict and clause.limit.upper is None):
         return False
-    if clause.metric.name == "logit_span" and clause.argument("mass") not in (None, Fraction(1)):
+    if clause.argument("top") not in (None, Fraction(1)) or clause.argument("bins") == "own":
         return False
-    return clause.statistic in (Statistic.MAX, Statistic.MEAN, Statistic.READING)
+    return clause.statistic is not Statistic.RATE or clause.exception == 0
 
 
 def atoms(clause: Clause) -> tuple[Atom, ...]:
@@ -72,32 +94,66 @@ def atoms(clause: Clause) -> tuple[Atom, ...]:
     if quantity is None or not in_graph(clause):
         return ()
     mode, rho = mode_of(clause), clause.exception if mode_of(clause) is Mode.POINT else Fraction(0)
+    lower, upper = clause.limit.lower, clause.limit.upper
+    one, grade = Fraction(1), grade_of(clause)
+    if grade < 1 and quantity == "logit_span":
+        quantity = "trimmed_span"
 
     def atom(name: str, threshold: Threshold, upper: bool, sign: int = 1, shift: Fraction = Fraction(0)) -> Atom:
         slope = dict(threshold.terms).get("temperature", Fraction(0))
-        return Atom(Node(name, mode, rho), sign * threshold.constant + shift, sign * slope, upper, clause.name)
+        return Atom(Node(name, mode, rho, grade), sign * threshold.constant + shift, sign * slope, upper, clause.name)
 
-    lower, upper = clause.limit.lower, clause.limit.upper
-    if quantity == _TWO_SIDED:
-        one = Fraction(1)
+    if quantity == "disagreement":
+        out = [atom(quantity, lower, True, sign=-1, shift=one)] if lower else []
+        return (*out, *([atom(quantity, upper, False, sign=-1, shift=one)] if upper else []))
+    if quantity == "perplexity_ratio":
+        above, below = _TWO_SIDED[quantity]
+        out = [atom(above, upper, True)] if upper else []
+        return (*out, *([atom(below, lower, False)] if lower else []))
+    if quantity == "importance_ratio":
         out = [atom("ratio_above", upper, True, shift=-one)] if upper else []
         return (*out, *([atom("ratio_below", lower, True, sign=-1, shift=one)] if lower else []))
     found = [atom(quantity, upper, True)] if upper else []
     return (*found, *([atom(quantity, lower, False)] if lower else []))
 
 
+# quantity -> (sign, shift, upper): a bound `x` of it is the limit `sign x + shift` of the metric, from above or from below
+_AS_WRITTEN: dict[str, tuple[int, int, bool]] = {
+    "ratio_above": (1, 1, True),
+    "ratio_below": (-1, 1, False),
+    "disagreement": (-1, 1, False),
+}
+
+
+def as_written(quantity: str, value: Fraction) -> tuple[Fraction, bool]:
+    """A bound of a quantity as a limit of its metric, as a clause writes it, and whether it is one from above."""
+    sign, shift, upper = _AS_WRITTEN.get(quantity, (1, 0, BY_NAME[quantity].upper))
+    return sign * value + shift, upper
+
+
+def written(quantity: str, value: Fraction, digits: int) -> str:
+    """That limit as a decimal, rounded to the side on which it still holds."""
+    limit, upper = as_written(quantity, value)
+    return (decimal_up if upper else decimal_down)(limit, digits)
+
+
 def facts(clause: Clause, piece: Piece) -> list[Fact]:
-    """What the lemmas may use of a clause on a piece: only limits on the side that bounds its quantity."""
+    """What the lemmas may use of a clause on a piece: only limits on the side that bounds its quantity.
+
+    A trimmed span is the smallest over sets that hold a mass on both sides, so at most the rest lies outside its set.
+    """
     out = []
     for a in atoms(clause):
         if a.upper is not BY_NAME[a.node.quantity].upper:
             continue
         weakest = max(a.at(piece.low), a.at(piece.high)) if a.upper else min(a.at(piece.low), a.at(piece.high))
         out.append(Fact(a.node, weakest, label=clause.name))
-        if a.slope and a.node.quantity in ("logit_span", "logit_drift"):
+        if a.node.quantity == "trimmed_span":
+            out.append(Fact(Node("tail_mass", Mode.POINT, grade=a.node.grade), 1 - a.node.grade, label=clause.name))
+        if a.slope and a.node.quantity in _SPANS:
             factor = 2 if a.node.quantity == "logit_drift" else 1
             spans = [factor * a.at(t) / t for t in (piece.low, piece.high)]
-            node = Node("effective_span", a.node.mode, a.node.rho)
+            node = Node(_SPANS[a.node.quantity], a.node.mode, a.node.rho, a.node.grade)
             out.append(Fact(node, max(spans), label=clause.name))
     return out
 
@@ -110,10 +166,16 @@ def certifiable(clause: Clause, others: Iterable[Clause]) -> bool:
     if mode_of(clause) is not Mode.MEAN or clause.metric.range[1] is not None:
         return True
     return any(
-        o is not clause and o.metric is clause.metric and o.statistic is Statistic.MAX and o.exception == 0
+        o is not clause and o.metric is clause.metric and grade_of(o) >= grade_of(clause) and o.statistic is Statistic.MAX and o.exception == 0
         and o.limit.upper is not None and set(o.slices) <= set(clause.slices) and o.band is None
         for o in others
     )  # fmt: skip
+
+
+def coupled(clause: Clause) -> bool:
+    """Whether the clause binds on a band only, or its limit moves with the temperature."""
+    terms = [t for limit in (clause.limit.lower, clause.limit.upper) if limit is not None for t in limit.terms]
+    return clause.band is not None or bool(terms)
 
 
 def scopes(contract: Contract, claim: Clause) -> tuple[str, ...]:
@@ -148,7 +210,7 @@ def pieces(contract: Contract, scope: str, without: str = "") -> tuple[Piece, ..
     ordered = sorted(cuts)
     banded = any(c.band is not None for c in usable)
     spans = list(zip(ordered, ordered[1:], strict=False)) or [(low, high)]
-    if banded and spans[-1] != (high, high):
+    if banded and spans[-1] != (high, high) and not t.open_high:
         spans.append((high, high))
     return tuple(Piece(a, b, tuple(c for c in usable if _covers(c, a, b))) for a, b in spans)
 
@@ -159,7 +221,7 @@ def whole_piece(contract: Contract, scope: str) -> Piece:
     usable = tuple(c for c in contract.clauses if applies(c, scope))
     if t is None or t.low is None or t.high is None:
         return Piece(Fraction(1), Fraction(1), usable)
-    return Piece(t.low, t.high, usable)
+    return Piece(t.low, t.high, usable, t.open_high)
 
 
 def _covers(clause: Clause, low: Fraction, high: Fraction) -> bool:
@@ -202,7 +264,7 @@ def parameters(assumptions: Assumptions, piece: Piece | None = None, clip: Fract
 def narrowed(contract: Contract, claim: Clause) -> Contract | None:
     """The contract with temperature or horizon narrowed to the claim's band; None where the two have nothing in common.
 
-    The upper end of a half-open band of temperatures is kept: a claim that holds there too is no weaker.
+    A half-open band of temperatures leaves its upper end out: clauses that begin to bind there say nothing about it.
     """
     band, given = claim.band, contract.assumptions
     if band is None:
@@ -221,7 +283,8 @@ def narrowed(contract: Contract, claim: Clause) -> Contract | None:
     high = t.high if i.high is None else min(t.high, i.high)
     if low > high or (low == high == i.high and i.open_high):
         return None
-    return replace(contract, assumptions=replace(given, temperature=Interval(low, high)))
+    inside = Interval(low, high, t.open_high if high < (i.high or high + 1) else i.open_high)
+    return replace(contract, assumptions=replace(given, temperature=inside))
 
 
 def obligations(contract: Contract) -> tuple[Obligation, ...]:

@@ -10,11 +10,13 @@ from kcverify.catalog.lemmas import ROWS
 from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import ASSUMPTION_OF, BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
-from kcverify.exact import decimal_up
+from kcverify.exact import decimal_down, decimal_up
 from kcverify.prove import corner, linear
+from kcverify.prove.encoding import encode
 from kcverify.prove.obligations import (
     Obligation,
     applies,
+    as_written,
     atoms,
     certifiable,
     in_graph,
@@ -22,6 +24,7 @@ from kcverify.prove.obligations import (
     obligations,
     pieces,
     whole_piece,
+    written,
 )
 from kcverify.prove.reasons import classified
 from kcverify.prove.remedy import expected_exceedances, remedies
@@ -62,9 +65,9 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
         code = "guarantee_needs" if missing else "not_implied"
         return Verdict(claim, scope, Status.UNKNOWN, "none", (), (), reason, code=code)
     best = corner.best_routes(contract, obligation, Effort(run=True, cache=limits.cache))
-    routes = tuple(corner.clause_routes(contract, obligation))
     assumed = _assumed(contract)
     found = tuple(r for r in best if r is not None)
+    routes = corner.as_run(corner.clause_routes(contract, obligation), found)
     if len(found) == len(best) and all(r.holds for r in found):
         return Verdict(claim, scope, Status.PROVED, "corner", found, routes, assumed=assumed, core=_core(found))
     core = by_linear(contract, obligation, limits)
@@ -73,14 +76,17 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
     counterexample = None
     if "full_softmax" in obligation.parameters.conditions:  # an instance is a pair of whole softmax distributions
         counterexample = search(contract, obligation, _all_clauses(contract, scope), limits)
-    gap = _gap(found) if len(found) == len(best) else None
+    gap, upper = _gap(found) if len(found) == len(best) else (None, True)
     if counterexample is not None:
         reason = "an instance meets every clause and breaks the claim"
         return Verdict(
-            claim, scope, Status.REFUTED, "replay", found, routes, reason, gap, (), (), counterexample, assumed
-        )
+            claim, scope, Status.REFUTED, "replay", found, routes, reason, gap, (), (), counterexample, assumed,
+            gap_upper=upper,
+        )  # fmt: skip
     reason, help_ = _why(contract, obligation, best, routes, limits)
-    return Verdict(claim, scope, Status.UNKNOWN, "none", found, routes, reason, gap, help_, assumed=assumed)
+    return Verdict(
+        claim, scope, Status.UNKNOWN, "none", found, routes, reason, gap, help_, assumed=assumed, gap_upper=upper
+    )
 
 
 def _core(routes: tuple[Route, ...]) -> tuple[str, ...]:
@@ -120,6 +126,8 @@ def _after_sampling(contract: Contract, obligation: Obligation) -> str | None:
 
 
 def _unprovable(claim: Clause) -> str:
+    if claim.argument("bins") == "own":
+        return "with each side's own bins no bound exists: a change of 2e-6 across the edge of a bin moved the error by 0.30"
     return f"no lemma of the catalogue bounds `{claim.metric.name}`"
 
 
@@ -139,7 +147,7 @@ def by_linear(contract: Contract, obligation: Obligation, limits: Limits) -> tup
     whole = whole_piece(contract, obligation.scope)
     boxes = corner.piece_parameters(contract, obligation, whole)
     counted = linear.essential([c for c in usable if certifiable(c, usable)], whole, boxes)
-    encoding = linear.encode(whole, boxes, [a for c in counted for a in atoms(c)], obligation.atoms)
+    encoding = encode(whole, boxes, [a for c in counted for a in atoms(c)], obligation.atoms)
     return linear.entails(encoding, counted, obligation.atoms, limits).core
 
 
@@ -148,10 +156,10 @@ def _all_clauses(contract: Contract, scope: str) -> tuple[Clause, ...]:
     return contract.clauses
 
 
-def _gap(routes: tuple[Route, ...]) -> Fraction | None:
-    """The threshold at which the worst atom would be proved."""
+def _gap(routes: tuple[Route, ...]) -> tuple[Fraction | None, bool]:
+    """The threshold at which the worst atom would be proved, and whether it is an upper one."""
     worst = min(routes, key=lambda r: r.slack, default=None)
-    return None if worst is None else worst.fact.value
+    return (None, True) if worst is None else as_written(worst.atom.node.quantity, worst.fact.value)
 
 
 def _why(
@@ -170,7 +178,10 @@ def _why(
     exceedances = expected_exceedances(contract, route)
     piece = pieces(contract, obligation.scope)[0]
     help_ = remedies(contract, obligation, route, piece, limits)
-    bound = f"the best bound is {decimal_up(route.fact.value, 6)}, above {decimal_up(route.threshold, 6)}"
+    name = route.atom.node.quantity
+    limit, upper = as_written(name, route.threshold)
+    beyond = f"above {decimal_up(limit, 6)}" if upper else f"below {decimal_down(limit, 6)}"
+    bound = f"the best bound is {written(name, route.fact.value, 6)}, {beyond}"
     return (f"{exceedances}: {bound}" if exceedances else bound) + _uncounted(routes, claim), help_
 
 
@@ -185,7 +196,8 @@ def _no_route(
         return wider
     where = f" on `{obligation.scope}`" if obligation.scope else ""
     what = ", ".join(f"`{BY_NAME[a.node.quantity].title}`" for a in lost) or f"`{claim.metric.name}`"
-    return f"no clause{where} bounds {what}" + _uncounted(routes, claim), ()
+    caveat = f"; {claim.metric.caveat}" if claim.metric.caveat else ""
+    return f"no clause{where} bounds {what}{caveat}" + _uncounted(routes, claim), ()
 
 
 def _wider_exception(contract: Contract, obligation: Obligation) -> tuple[str, tuple[str, ...]] | None:
@@ -217,4 +229,4 @@ def _uncounted(routes: tuple[Route, ...], claim: Clause) -> str:
     if not shown:
         return ""
     r = shown[0]
-    return f" (`{r.fact.sources()[0]}` would give {decimal_up(r.fact.value, 6)}, but {r.note})"
+    return f" (`{r.fact.sources()[0]}` would give {written(r.atom.node.quantity, r.fact.value, 6)}, but {r.note})"

@@ -10,9 +10,9 @@ from kcverify.bounds.graph import Fact, propagate
 from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Contract
-from kcverify.exact import decimal_down, decimal_up
+from kcverify.exact import decimal_down, decimal_near, decimal_up
 from kcverify.prove.corner import best_fact, piece_parameters
-from kcverify.prove.obligations import Obligation, Piece
+from kcverify.prove.obligations import Obligation, Piece, as_written, written
 from kcverify.prove.verdict import Limits, Route
 
 
@@ -64,14 +64,16 @@ def remedies(contract: Contract, obligation: Obligation, route: Route, piece: Pi
     if root.quantity.upper:
         value = _largest(lambda x: holds(replace(root, value=x)), root.value, limits)
         if value:
-            out.append(f"`{root.label}` at {decimal_down(value, 3)} instead of {decimal_up(root.value, 3)}")
+            limit, upper = as_written(root.node.quantity, value)
+            now = decimal_near(as_written(root.node.quantity, root.value)[0], 6)
+            out.append(f"`{root.label}` at {(decimal_down if upper else decimal_up)(limit, 3)} instead of {now}")
     h = contract.assumptions.horizon
     if h is not None and h > 1 and "horizon" in parameters.box and BY_NAME[atom.node.quantity].sequence:
         longest = _largest_integer(lambda n: holds(root, Fraction(n)), h)
         if longest:
             out.append(f"a horizon of {longest} tokens")
     if atom.upper and not _at_worst(route):
-        out.append(f"a tolerance of {decimal_up(route.fact.value, 6)}")
+        out.append(f"a tolerance of {written(atom.node.quantity, route.fact.value, 6)}")
     return tuple(out)
 
 

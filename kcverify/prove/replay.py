@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice, pairwise, product
 from typing import TypeAlias
 
 from flint import arb
@@ -14,9 +15,9 @@ from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.enclosure import ball, precision, rational
 from kcverify.exact import decimal_down, decimal_near, decimal_up
-from kcverify.prove.obligations import Atom, Obligation, atoms, in_graph, mode_of
+from kcverify.prove.obligations import Atom, Obligation, atoms, coupled, in_graph, mode_of
 from kcverify.prove.verdict import Counterexample, Limits
-from kcverify.reference.instance import Instance, Step, two_point
+from kcverify.reference.instance import TOKEN_QUANTITIES, Instance, Step, two_point
 
 # Metrics that no pair of distributions decides: an instance may take any reading of them.
 _FREE = frozenset(
@@ -59,7 +60,10 @@ def reading(instance: Instance, q: str, mode: Mode, rho: Fraction, setting: Sett
         return (
             None if setting.clip is None else _ball(instance.token_value("ratio_gap", mode, rho)) / ball(setting.clip)
         )
-    if BY_NAME[q].sequence:
+    if q in ("disagreement", "flips"):
+        apart = instance.token_share if _agree(instance.good) else Fraction(1)
+        return apart if q == "disagreement" else arb(0).union(ball(apart))
+    if BY_NAME[q].sequence or q not in TOKEN_QUANTITIES:
         return None
     return instance.token_value(q, mode, rho)
 
@@ -80,6 +84,12 @@ def _beyond(value: Value, atom: Atom, temperature: Fraction) -> bool:
     return bool(value > bound) if atom.upper else bool(value < bound)
 
 
+def _agree(step: Step) -> bool:
+    """Whether some token is most probable on both sides."""
+    tops = [{i for i, z in enumerate(side) if z == max(side)} for side in (step.reference, step.candidate)]
+    return bool(tops[0] & tops[1])
+
+
 def _top_kept(step: Step, k: int) -> bool:
     def top(z: tuple[Fraction, ...]) -> set[int]:
         return set(sorted(range(len(z)), key=lambda i: -z[i])[:k])
@@ -96,8 +106,8 @@ def meets(instance: Instance, clause: Clause, setting: Setting, claims_reward: b
         return True
     if clause.metric.name in _FREE:
         return True
-    if clause.metric.name == "logit_span" or in_graph(clause):
-        found = atoms(clause) or _full_span(clause)
+    if clause.metric.name != "ece_drift" and in_graph(clause):
+        found = _full_span(clause) if clause.metric.name == "logit_span" else atoms(clause)
         values = [(reading(instance, a.node.quantity, a.node.mode, a.node.rho, setting), a) for a in found]
         return bool(found) and all(v is not None and _within(v, a, instance.temperature) for v, a in values)
     return _statistical(instance, clause, setting, claims_reward)
@@ -120,14 +130,12 @@ def _statistical(instance: Instance, clause: Clause, setting: Setting, claims_re
     name, bad = clause.metric.name, ball(instance.token_share)
     top = clause.argument("top")
     kept = _top_kept(instance.good, int(top) if isinstance(top, Fraction) else 1)
-    flips = bad if kept else arb(1)
+    changed = bad if kept else arb(1)
     value: arb | None = None
     if name == "agreement":
-        value = 1 - flips
-    elif name == "flip_rate":
-        value = flips
-    elif name == "ece_drift":
-        value = arb(0).union(_ball(instance.token_value("tv", Mode.MEAN, Fraction(0))) + flips)
+        value = 1 - changed
+    elif name == "ece_drift" and clause.argument("bins") == "reference":
+        value = arb(0).union(_ball(instance.token_value("tv", Mode.MEAN, Fraction(0))) + changed)
     elif name == "reward_delta":
         value = (
             arb(0)
@@ -168,21 +176,38 @@ def search(
 ) -> Counterexample | None:
     """An instance that meets all `clauses` and breaks the claim, or None; every number of it is enclosed."""
     setting = _setting(contract, obligation)
-    t = contract.assumptions.temperature
-    temperature = t.low if t is not None and t.low is not None else Fraction(1)
     horizon = contract.assumptions.horizon or 1
     reward = obligation.claim.metric.quantity in ("reward_drift", "pass_rate_drift", "pg_bias")
+    families = product(
+        _temperatures(contract, obligation, clauses), _shapes(obligation.claim), _shares(clauses, horizon)
+    )
     with precision(192):
-        for shape in _shapes(obligation.claim):
-            for bad in _shares(clauses, horizon):
+        for t, shape, bad in islice(families, limits.candidates):
 
-                def make(x: Fraction, shape: Shape = shape, bad: Fraction = bad) -> Instance:
-                    return Instance(shape(x, temperature), temperature, horizon, bad)
+            def make(x: Fraction, t: Fraction = t, shape: Shape = shape, bad: Fraction = bad) -> Instance:
+                return Instance(shape(x, t), t, horizon, bad)
 
-                found = _largest(make, clauses, setting, reward)
-                if found is not None and (broken := _broken(found, obligation, setting)) is not None:
-                    return _describe(found, obligation, clauses, setting, broken)
+            found = _largest(make, clauses, setting, reward)
+            if found is not None and (broken := _broken(found, obligation, setting)) is not None:
+                return _describe(found, obligation, clauses, setting, broken)
     return None
+
+
+def _temperatures(contract: Contract, obligation: Obligation, clauses: tuple[Clause, ...]) -> tuple[Fraction, ...]:
+    """The coldest temperature, where a span does most; and where limits move with it, every end of a band and just below."""
+    t = contract.assumptions.temperature
+    if t is None or t.low is None or t.high is None:
+        return (Fraction(1),)
+    if not any(coupled(c) for c in (*clauses, obligation.claim)):
+        return (t.low,)
+    edges = {t.low, t.high}
+    for c in clauses:
+        if c.band is not None and c.band.parameter == "temperature":
+            edges |= {x for x in (c.band.interval.low, c.band.interval.high) if x is not None}
+    inside = sorted(x for x in edges if t.low <= x <= t.high)
+    below = [x - (x - y) / 1000 for y, x in pairwise(inside)]
+    open_end = {t.high} if t.open_high else set()
+    return tuple(dict.fromkeys(x for x in (t.low, t.high, *inside, *below) if x not in open_end))
 
 
 def _setting(contract: Contract, obligation: Obligation) -> Setting:
@@ -193,13 +218,22 @@ def _setting(contract: Contract, obligation: Obligation) -> Setting:
     )
 
 
-def _shares(clauses: tuple[Clause, ...], horizon: int) -> Iterator[Fraction]:
-    yield Fraction(0)
-    rhos = [c.exception for c in clauses if in_graph(c) and mode_of(c) is Mode.POINT]
-    if rhos and min(rhos) > 0:
-        yield min(Fraction(1), horizon * min(rhos))
-    if not rhos:
-        yield Fraction(1)
+def _shares(clauses: tuple[Clause, ...], horizon: int) -> tuple[Fraction, ...]:
+    """Shares of responses with a disjoint token: none, all that the exceptions allow, all or half of what a mean allows."""
+    known = [c for c in clauses if in_graph(c)]
+    rhos = [c.exception for c in known if mode_of(c) is Mode.POINT]
+    most = min(rhos, default=Fraction(1))
+    means = {
+        a.constant * part
+        for c in known
+        for a in atoms(c)
+        if a.node.mode is Mode.MEAN and a.upper and BY_NAME[a.node.quantity].high == 1
+        for part in (Fraction(1), Fraction(1, 2))
+    }
+    tokens = {Fraction(0), most, *(min(x, most) for x in means if x > 0)}
+    first = (Fraction(0), most)
+    rest = sorted(tokens - set(first), reverse=True)
+    return tuple(dict.fromkeys(min(Fraction(1), horizon * x) for x in (*first, *rest)))
 
 
 def _largest(
@@ -208,7 +242,8 @@ def _largest(
     """The instance of largest span that provably meets every clause, to about six digits."""
 
     def ok(x: Fraction) -> bool:
-        return all(meets(make(x), c, setting, reward) for c in clauses)
+        instance = make(x)
+        return all(meets(instance, c, setting, reward) for c in clauses)
 
     if not ok(Fraction(0)):
         return None
@@ -217,7 +252,7 @@ def _largest(
         return make(bad)
     exact = sorted(
         {
-            a.constant * (2 if a.node.quantity == "logit_drift" else 1)
+            a.at(make(Fraction(0)).temperature) * (2 if a.node.quantity == "logit_drift" else 1)
             for c in clauses
             for a in atoms(c)
             if a.node.quantity.startswith("logit_")

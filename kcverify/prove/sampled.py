@@ -82,11 +82,6 @@ def image(metric: str, d: Within) -> tuple[Fraction, Fraction]:
     )
 
 
-def unmeasured(contract: Contract) -> tuple[str, ...]:
-    """Names of clauses on the sampled token that no monitor of this version measures: all but those on its log ratio."""
-    return tuple(c.name for c in contract.clauses if c.metric.name in METRICS[1:])
-
-
 def sampled_findings(contract: Contract, report: Report) -> None:
     """Reports clauses on the sampled token that others imply, and limits that read as if they were on its inverse."""
     for clause in contract.clauses:

@@ -22,11 +22,24 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Effort of one run: solver time (ms), witness candidates, bisection steps of a remedy; `cache` keeps recursions."""
+    """Effort of one run, of contracts and of single questions alike.
+
+    `solver_ms` bounds each call of a solver, `solver_s` a second solver in its own process, `candidates` the families of
+    witnesses that are tried, `boxes` the paving.
+    `constant_bits` is how many significant bits a peeled constant keeps, `ball_bits` the working precision; `doublings`
+    is how often a run that leaves a gap between its two formulas is repeated at twice the bits. `remedy_steps` and
+    `gap_steps` are steps of a bisection. `cache` keeps recursions.
+    """
 
     solver_ms: int = 2000
+    solver_s: float = 10.0
     candidates: int = 64
     remedy_steps: int = 24
+    gap_steps: int = 24
+    boxes: int = 4000
+    constant_bits: int = 128
+    ball_bits: int = 160
+    doublings: int = 2
     cache: Path | None = None
 
 
@@ -76,7 +89,7 @@ class Verdict:
     """The answer for one claim on one slice ("" for all traffic).
 
     `best` has one route per atom, the tightest that counts; `routes` all of them. `gap` is the threshold at which the
-    claim would be proved. `step` says which step of the engine decided, `code` is the slug of the reason
+    claim would be proved, an upper one where `gap_upper`. `step` says which step of the engine decided, `code` is the slug of the reason
     where the claim is not proved.
     """
 
@@ -93,3 +106,4 @@ class Verdict:
     counterexample: Counterexample | None = None
     assumed: tuple[str, ...] = ()
     code: str = ""
+    gap_upper: bool = True

@@ -13,6 +13,9 @@ from kcverify.enclosure import ball
 from kcverify.reference import metrics
 
 _FAR = Fraction(1000)
+_OF_LOGITS = ("logit_drift", "logit_span", "effective_span")
+TOKEN_QUANTITIES = frozenset((*_OF_LOGITS, *metrics.TOKEN))
+"""Quantities of one token that an instance evaluates."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Instance:
     def token_value(self, quantity: str, mode: Mode, rho: Fraction) -> arb | Fraction:
         """A token quantity, outside the worst share `rho` or on average; exact for what is read off the logits."""
         clean = self.bad_share == 0 or (mode is Mode.POINT and self.token_share <= rho)
-        if quantity in ("logit_drift", "logit_span", "effective_span"):
+        if quantity in _OF_LOGITS:
             good, bad = (self._exact(quantity, step) for step in (self.good, self.bad))
             if clean:
                 return good

@@ -167,6 +167,14 @@ def _kept(premises: Values, parameters: Values) -> Attainment:
     return Attainment(out, {**out, "trimmed_effective_span": ball(x / parameters.get("temperature", Fraction(1)))})
 
 
+def _kept_and_disjoint(premises: Values, parameters: Values) -> Attainment:
+    """Each side gives the tail's mass to a token of its own; the kept tokens are the two that attain tv_of_span."""
+    s, tail = ball(premises["trimmed_effective_span"]), ball(premises["tail_mass"])
+    a, b = ([(1 - tail) * x for x in side] for side in lifted(1 / (1 + (s / 2).exp()), s))
+    reached = _pair([*a, tail, arb(0)], [*b, arb(0), tail])
+    return Attainment({"trimmed_effective_span": s, "tail_mass": tail}, reached.conclusions)
+
+
 def _confident(premises: Values, parameters: Values) -> Attainment:
     """A lifted set of one of the extreme masses that a confident token leaves."""
     s, c = ball(premises["effective_span"]), ball(parameters["confidence"])
@@ -212,12 +220,25 @@ def _one_token(premises: Values, parameters: Values) -> Attainment:
     return Attainment({"ratio_gap": eta}, {"clip_room_above": above, "clip_room_below": below})
 
 
-def _same(premise: str, conclusion: str, f: Callable[[arb], arb]) -> Callable[[Values, Values], Attainment]:
-    def make(premises: Values, parameters: Values) -> Attainment:
-        x = ball(premises[premise])
-        return Attainment({premise: x}, {conclusion: f(x)})
+def _shifted_text(premises: Values, parameters: Values) -> Attainment:
+    """A text of one token, whose log-probability falls (or rises) by the whole log ratio."""
+    x = ball(premises["log_ratio"])
+    names = ("perplexity_factor", "mean_perplexity_factor")
+    return Attainment({"log_ratio": x}, {**dict.fromkeys(names, x.exp()), "perplexity_floor": (-x).exp()})
 
-    return make
+
+def _repeated_token(premises: Values, parameters: Values) -> Attainment:
+    """A text that repeats the token of the extreme ratio."""
+    out = {name: ball(x) for name, x in premises.items()}
+    reached = {"perplexity_factor": 1 + out["ratio_above"]} if "ratio_above" in out else {}
+    return Attainment(out, reached | ({"perplexity_floor": 1 - out["ratio_below"]} if "ratio_below" in out else {}))
+
+
+def _flipped(premises: Values, parameters: Values) -> Attainment:
+    """Every token of thin margin changes its choice, without a tie and by more than any margin that counts."""
+    (x,) = (ball(value) for value in premises.values())
+    names = ("thin_margin", "choice_changes", "disagreement", "flips")
+    return Attainment(dict.fromkeys(names, x), dict.fromkeys(names, x))
 
 
 def _forward_theta(s: arb) -> arb:
@@ -236,11 +257,13 @@ WITNESSES: dict[str, Callable[[Values, Values], Attainment]] = {
     "span_kl_reverse": _span_at(_reverse_theta),
     "span_chi2": _span_at(lambda s: arb(1) / 2),
     "kept_span": _kept,
+    "kept_and_disjoint": _kept_and_disjoint,
     "confident_token": _confident,
     "disjoint_part": _disjoint_part,
     "spread_from_certainty": _spread,
-    "shifted_text": _same("log_ratio", "perplexity_factor", lambda x: x.exp()),
-    "flip_at_margin": _same("thin_margin", "disagreement", lambda x: x),
+    "shifted_text": _shifted_text,
+    "repeated_token": _repeated_token,
+    "flip_at_margin": _flipped,
     "even_ratio": _even_ratio,
     "cap_one": _cap_one,
     "gap_on_one_token": _one_token,

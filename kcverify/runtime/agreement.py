@@ -7,11 +7,6 @@ import torch
 from kcverify.runtime.workspace import Workspace
 
 
-def agreement_column(k: int, ordered: bool) -> str:
-    """Name of the row statistic."""
-    return f"agreement_{k}_ordered" if ordered else f"agreement_{k}"
-
-
 def top_agreement(z: torch.Tensor, w: torch.Tensor, k: int, ordered: bool, space: Workspace) -> torch.Tensor:
     """1.0 where some choice among ties gives both rows the same top-k set, else 0.0; float64 `[n]`.
 

@@ -9,9 +9,13 @@ from fractions import Fraction
 
 import torch
 
+from kcverify.runtime.calibration import COLUMNS
 from kcverify.runtime.histogram import SIZE
+from kcverify.runtime.sources import SECOND
 
 _INFINITY = math.inf
+LEDGER_COLUMNS = 3
+OBSERVED_COLUMNS = 7
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,12 @@ Bound = float | Affine | None
 class ClauseSpec:
     """One clause as the monitor enforces it.
 
-    `evidence` is `share`, `binary`, `mean`, `maximum` or `none` (not enforced, `reason` says why). `limit` is the
-    rate or mean that the sequential test compares with (None: the upper bound at the run's temperature). `source` is
-    `rows` (a value a row), `sequence` or `geometric` (a value a request, from the sampled tokens). `inputs` names what
-    must be given beyond the logits. `complement`: the mean is that of one minus the value. `minimum_requests` is what
+    `evidence` is `share`, `binary`, `mean`, `maximum`, `reading`, `paired` or `none` (not enforced, `reason` says why).
+    `limit` is the rate or mean that the sequential test compares with (None: the upper bound at the run's temperature).
+    `source` is `rows` (a value a row), `sequence`, `geometric`, `ess` or `perplexity` (from the sampled tokens of a
+    request), `calibration` (by bin) or one of `sources.OBSERVED` (a value a request, given to `observe`). `inputs` names
+    what must be given beyond the logits. `bins` counts those of a calibration, each side's own with `own_bins`; `width`
+    is the range of a paired value; `window` in seconds is the time that the clause is about (None: all). `complement`: the mean is that of one minus the value. `minimum_requests` is what
     a clause without exception must see before it passes.
     """
 
@@ -77,6 +83,10 @@ class ClauseSpec:
     bounded: bool = True
     minimum_requests: int = 59
     band: Band | None = None
+    bins: int = 0
+    own_bins: bool = False
+    width: float = 1.0
+    window: float | None = None
     reason: str = ""
 
     def active(self, temperature: float) -> bool:
@@ -90,7 +100,7 @@ class Values:
 
     `value` float64 `[N]` goes into histograms and witnesses, `exceeds` bool `[N]` is True for NaN, `score` float64
     `[N]` orders rows from good to bad, `measure` float64 `[N]` is what a mean averages. `token` names the worst entry
-    of the vocabulary by a rule of `witness.worst_token`.
+    of the vocabulary by a rule of `witness.worst_token`. `columns` are what a calibration bins (see `calibration`).
     """
 
     value: torch.Tensor
@@ -98,6 +108,7 @@ class Values:
     score: torch.Tensor
     measure: torch.Tensor
     token: str = ""
+    columns: tuple[torch.Tensor, ...] = ()
 
 
 def at_most(value: torch.Tensor, limit: float, token: str = "") -> Values:
@@ -120,6 +131,12 @@ def within(low: torch.Tensor, high: torch.Tensor, lower: float, upper: float, to
 def signed(value: torch.Tensor) -> Values:
     """Values of a clause on requests: the signed log ratio of each sampled token, summed over the request."""
     return Values(value, torch.zeros_like(value, dtype=torch.bool), value.abs(), value)
+
+
+def calibrated(*columns: torch.Tensor) -> Values:
+    """Values of a calibration clause: confidence and correctness of the reference, then of the candidate."""
+    nothing = torch.zeros_like(columns[0])
+    return Values(nothing, nothing.bool(), nothing, nothing, columns=columns)
 
 
 def upper_limit(bound: Bound, temperature: float) -> float:
@@ -160,9 +177,41 @@ class Layout:
     slot: Mapping[str | None, int] = field(default_factory=dict)
 
     @property
-    def histogram_shape(self) -> tuple[int, int]:
-        """Shape of the counts of all histograms."""
-        return len(self.histograms), SIZE
+    def sections(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the integer tables that a monitor keeps in one buffer, in order.
+
+        `counts` = rows, invalid, reference-only rows, candidate-only rows; `slice_counts`, per slice: rows, invalid,
+        unknown membership; `cell_counts`, per cell: exceeding rows, rows whose inputs were missing; `observed`, per
+        cell: see `observations`; `calibration`, per bin: see `calibration`.
+        """
+        return {
+            "counts": (4,),
+            "slice_counts": (len(self.slices), 3),
+            "cell_counts": (len(self.cells), 2),
+            "histograms": (len(self.histograms), SIZE),
+            "observed": (len(self.cells), OBSERVED_COLUMNS),
+            "calibration": (sum(self.clauses[c.clause].bins for c in self.cells), COLUMNS),
+        }
+
+    @property
+    def second(self) -> tuple[int, ...]:
+        """Cells that keep a second record."""
+        return tuple(i for i, c in enumerate(self.cells) if self.clauses[c.clause].source in SECOND)
+
+    def bins(self, cell: int) -> slice:
+        """Rows of a cell in the table of calibration bins."""
+        first = sum(self.clauses[c.clause].bins for c in self.cells[:cell])
+        return slice(first, first + self.clauses[self.cells[cell].clause].bins)
+
+    def columns(self, cell: int) -> slice:
+        """Columns of a cell in a request's sums: what is summed (low and high limb), and how many values are broken."""
+        first = len(self.slices) + LEDGER_COLUMNS * cell
+        return slice(first, first + LEDGER_COLUMNS)
+
+    @property
+    def width(self) -> int:
+        """Columns of a request's sums: its rows in each slice, then those of each cell."""
+        return len(self.slices) + LEDGER_COLUMNS * len(self.cells)
 
 
 def layout(clauses: tuple[ClauseSpec, ...]) -> Layout:
@@ -178,4 +227,4 @@ def layout(clauses: tuple[ClauseSpec, ...]) -> Layout:
 
 
 def _has_histogram(clause: ClauseSpec) -> bool:
-    return clause.source == "rows" and clause.statistic != "rate"
+    return clause.source in ("rows", "value") and clause.statistic != "rate"

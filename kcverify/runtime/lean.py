@@ -10,129 +10,20 @@ import math
 
 import torch
 
+from kcverify.runtime.sums import LARGE_DRIFT, RowSums, log_growth, row_total
 from kcverify.runtime.workspace import Workspace
 
-LARGE_DRIFT = 16.0
 OFFSET = 0.5
 NARROW = 8192
 REACHES = (1 / 32, 1 / 8, 0.5, 1.0, 2.0, 4.0, 8.0)
 _SERIES_RADIUS = 0.5
-_COLUMNS = (
-    "S", "PO", "PX", "X", "G", "D", "b", "TV", "CHI2", "BC", "U", "Q",
-    "grown", "pilot", "largest", "highest", "lowest", "drift", "top",
-)  # fmt: skip
-
-
-class TileSums:
-    """Per-row sums in float64 `[N]`, filled tile by tile and turned into statistics once."""
-
-    def __init__(self, count: int, device: torch.device) -> None:
-        table = torch.zeros(len(_COLUMNS), count, dtype=torch.float64, device=device)
-        counts = torch.zeros(2, count, dtype=torch.int64, device=device)
-        self._bind(table, counts, torch.zeros(count, dtype=torch.bool, device=device))
-
-    def _bind(self, table: torch.Tensor, counts: torch.Tensor, invalid: torch.Tensor) -> None:
-        self._table, self._counts, self.invalid = table, counts, invalid
-        self.sums = dict(zip(_COLUMNS, table.unbind(0), strict=True))
-        self.reference_only, self.candidate_only = counts.unbind(0)
-
-    def rows(self, start: int, stop: int) -> TileSums:
-        """A view of the rows `start:stop`."""
-        view = TileSums.__new__(TileSums)
-        view._bind(self._table[:, start:stop], self._counts[:, start:stop], self.invalid[start:stop])
-        return view
-
-    def careful(self) -> torch.Tensor:
-        """Which rows `[N]` drift too far for float32 sums."""
-        s = self.sums
-        mismatch = (self.reference_only > 0) | (self.candidate_only > 0)
-        lopsided = mismatch & ~((s["grown"] > 1e-6) & (s["grown"] < 1e6))
-        return ((s["largest"] > LARGE_DRIFT) | lopsided) & ~self.invalid
-
-    def finish(
-        self,
-        wanted: frozenset[str],
-        scale: float,
-        reference: torch.Tensor,
-        candidate: torch.Tensor,
-        sampled: torch.Tensor | None,
-    ) -> dict[str, torch.Tensor]:
-        """The wanted statistics, float64 `[N]`; `scale` is 1/T."""
-        out = self._raw(wanted)
-        if wanted <= out.keys():
-            return out
-        s = self.sums
-        total, grown = s["S"], s["grown"]
-        shift = _log_growth(s)
-        only_p, only_q = s["PO"] / total, s["PX"] / (total * grown)
-        out |= self._divergences(wanted, shift, grown, only_p, only_q)
-        high, low = (s["highest"] - s["pilot"]) * scale - shift, (s["lowest"] - s["pilot"]) * scale - shift
-        lost, gained = self.reference_only > 0, self.candidate_only > 0
-        mismatch = lost | gained
-        for name, column in (
-            ("log_ratio", torch.maximum(high, -low).clamp_min(0.0).masked_fill(mismatch, torch.inf)),
-            ("ratio_min", torch.exp(-high).masked_fill(gained, 0.0)),
-            ("ratio_max", torch.exp(-low).masked_fill(lost, torch.inf)),
-            ("entropy_reference", (torch.log(total) - s["U"] / total).clamp_min(0.0)),
-            ("entropy_candidate", (torch.log(total) + shift - s["Q"] / (total * grown)).clamp_min(0.0)),
-        ):
-            if name in wanted:
-                out[name] = column
-        if "token_log_ratio" in wanted and sampled is not None:
-            out["token_log_ratio"] = sampled_drift(reference, candidate, sampled, s["pilot"], scale) - shift
-        return out
-
-    def _raw(self, wanted: frozenset[str]) -> dict[str, torch.Tensor]:
-        mismatch = (self.reference_only > 0) | (self.candidate_only > 0)
-        drift, span = self.sums["drift"], self.sums["highest"] - self.sums["lowest"]
-        columns = {"logit_drift": drift, "logit_span": span}
-        return {name: columns[name].masked_fill(mismatch, torch.inf) for name in sorted(wanted & columns.keys())}
-
-    def _divergences(
-        self,
-        wanted: frozenset[str],
-        shift: torch.Tensor,
-        grown: torch.Tensor,
-        only_p: torch.Tensor,
-        only_q: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
-        s = self.sums
-        total, b = s["S"], s["b"]
-        out: dict[str, torch.Tensor] = {}
-        lost, gained = self.reference_only > 0, self.candidate_only > 0
-        large = b >= 1.0
-        if "kl_reference_candidate" in wanted:
-            small_form = s["G"] / total - (b - shift) + s["PX"] / total
-            value = torch.where(large, shift - s["X"] / total, small_form)
-            out["kl_reference_candidate"] = value.clamp_min(0.0).masked_fill(lost, torch.inf)
-        if "kl_candidate_reference" in wanted:
-            small_form = (s["D"] - s["G"] + s["PO"]) / (total * grown) + (b / grown - shift)
-            value = torch.where(large, (s["X"] + s["D"]) / (total * grown) - shift, small_form)
-            out["kl_candidate_reference"] = value.clamp_min(0.0).masked_fill(gained, torch.inf)
-        if "tv" in wanted:
-            out["tv"] = (0.5 * (s["TV"] / (total * grown) + only_p + only_q)).clamp(0.0, 1.0)
-        if "chi2" in wanted:
-            value = s["CHI2"] / (total * grown**2) + only_q
-            out["chi2"] = value.clamp_min(0.0).masked_fill(lost, torch.inf)
-        if "bc" in wanted:
-            out["bc"] = (1.0 - 0.5 * (s["BC"] / total + only_p + only_q)).clamp(0.0, 1.0)
-        return out
-
-
-def sampled_drift(
-    reference: torch.Tensor, candidate: torch.Tensor, sampled: torch.Tensor, pilot: torch.Tensor, scale: float
-) -> torch.Tensor:
-    """`((w-z)-c)/T` of the sampled token, float64 `[N]`; NaN where it is absent on both sides."""
-    z = reference.gather(1, sampled[:, None])[:, 0].double()
-    w = candidate.gather(1, sampled[:, None])[:, 0].double()
-    return ((w - z) - pilot) * scale
 
 
 def tile_sums(
     z: torch.Tensor,
     w: torch.Tensor,
     space: Workspace,
-    into: TileSums,
+    into: RowSums,
     wanted: frozenset[str],
     scale: float,
     *,
@@ -177,7 +68,7 @@ def tile_sums(
 
 
 def _load(
-    z: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, into: TileSums
+    z: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, into: RowSums
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """`a := z`, `b := w`, `d := w-z` with its range; tokens `(reference only, candidate only)` of a masked tile.
 
@@ -202,16 +93,7 @@ def _dot(x: torch.Tensor, y: torch.Tensor, scratch: torch.Tensor) -> torch.Tenso
     return row_total(torch.mul(x, y, out=scratch))
 
 
-def row_total(x: torch.Tensor) -> torch.Tensor:
-    """Row sums, float64 `[n]`, of `x` `[n, V]`.
-
-    A lone row is summed as one of two: torch splits a lone row's sum among threads, which rounds it otherwise.
-    """
-    rows, width = x.shape
-    return (x if rows > 1 else x.expand(2, width)).sum(-1)[:rows].double()
-
-
-def _centre(z: torch.Tensor, w: torch.Tensor, h: torch.Tensor, pilot: torch.Tensor, into: TileSums) -> None:
+def _centre(z: torch.Tensor, w: torch.Tensor, h: torch.Tensor, pilot: torch.Tensor, into: RowSums) -> None:
     """`h := (w-z) - pilot` in place; through float64 for rows whose drift would round the difference away."""
     s = into.sums
     far = s["drift"] >= OFFSET
@@ -285,7 +167,7 @@ def _weighted_sums(
     g: torch.Tensor,
     x: torch.Tensor,
     scratch: torch.Tensor,
-    into: TileSums,
+    into: RowSums,
     wanted: frozenset[str],
 ) -> None:
     s = into.sums
@@ -311,11 +193,11 @@ def _weighted_sums(
 
 
 def _root_sums(
-    gap: torch.Tensor, e: torch.Tensor, g: torch.Tensor, x: torch.Tensor, into: TileSums, wanted: frozenset[str]
+    gap: torch.Tensor, e: torch.Tensor, g: torch.Tensor, x: torch.Tensor, into: RowSums, wanted: frozenset[str]
 ) -> None:
     """Sums of chi-squared and the affinity from `gap = t-b`; overwrites `gap`, `g` and `x`."""
     s = into.sums
-    ratio = torch.exp(x.sub_(_log_growth(s)[:, None].to(x.dtype)), out=x)
+    ratio = torch.exp(x.sub_(log_growth(s)[:, None].to(x.dtype)), out=x)
     if "chi2" in wanted:
         s["CHI2"].copy_(row_total(torch.mul(gap, gap, out=g).div_(ratio).mul_(e)))
     if "bc" in wanted:
@@ -323,12 +205,7 @@ def _root_sums(
         s["BC"].copy_(row_total(gap.div_(root).square_().mul_(e)) / s["grown"] ** 2)
 
 
-def _log_growth(s: dict[str, torch.Tensor]) -> torch.Tensor:
-    """`log(1+b)`, float64 `[n]`: what the shift of the log normalisers exceeds the pilot by."""
-    return torch.where(s["b"] < -0.5, torch.log(s["grown"].clamp_min(0.0)), torch.log1p(s["b"]))
-
-
-def _mask(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, into: TileSums) -> tuple[torch.Tensor, torch.Tensor]:
+def _mask(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, into: RowSums) -> tuple[torch.Tensor, torch.Tensor]:
     """Find invalid rows, neutralise them, and return the tokens `(reference only, candidate only)`."""
     no_p, no_q = a == -torch.inf, b == -torch.inf
     broken = torch.isnan(a).any(-1) | torch.isnan(b).any(-1) | (a == torch.inf).any(-1) | (b == torch.inf).any(-1)
@@ -354,7 +231,7 @@ def _one_sided_mass(
     e: torch.Tensor,
     scratch: torch.Tensor,
     one_sided: tuple[torch.Tensor, torch.Tensor],
-    into: TileSums,
+    into: RowSums,
 ) -> None:
     """Move the mass of reference-only tokens from `e` to PO (and its part of U); make `a` finite."""
     reference_only, _ = one_sided
@@ -364,7 +241,7 @@ def _one_sided_mass(
     e.masked_fill_(reference_only, 0.0)
 
 
-def _candidate_only_mass(exponent: torch.Tensor, into: TileSums) -> None:
+def _candidate_only_mass(exponent: torch.Tensor, into: RowSums) -> None:
     """PX and its part of Q from `((w-c)-m)/T` of the tokens that only the candidate has (-inf elsewhere)."""
     mass = torch.exp(exponent)
     into.sums["PX"].copy_(mass.sum(-1))

@@ -1,135 +1,147 @@
 """Per-request sums of the requests that are still open.
 
-Bookkeeping of request ids is done on the host (one transfer of the ids an update where they are on another device);
-the sums themselves stay on the device and are exact integers, so they add up in any order.
+Bookkeeping of request ids is done on the host, from host ids; the sums themselves stay on the device and are exact
+integers, so they add up in any order.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from kcverify.runtime.errors import option_error, shape_error
 
 RequestIds: TypeAlias = "torch.Tensor | Sequence[str | int]"
+SMALLEST = 64
+
+
+class Entry(NamedTuple):
+    """Where the rows of an update belong, int64 `[N]` each: slots in the ledger's sums, and keys of their requests."""
+
+    slots: torch.Tensor
+    keys: torch.Tensor
 
 
 class Ledger:
-    """Open requests: key -> slot, with `sums` int64 `[slots, columns]`.
+    """Open requests: key -> slot, with `sums` int64 `[slots, columns]`; column 0 counts the rows of the request.
 
     An integer id is its own key; the key of a string is the first 8 bytes of its BLAKE2b digest, so that shards agree
-    without exchanging names.
+    without exchanging names. The slot of a closed request is zeroed and used again, so the table is as long as the
+    most requests that were open at once, and keeps its shape from update to update.
     """
 
     def __init__(self, columns: int) -> None:
         self.slots: dict[int, int] = {}
         self.names: dict[int, str] = {}
-        self.lengths: dict[int, int] = {}
+        self.free: list[int] = []
         self.sums = torch.zeros(0, columns, dtype=torch.int64)
 
-    def enter(
-        self, ids: RequestIds, count: int, device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Slots, keys and row numbers within the request of `count` rows, each int64 `[count]` on `device`."""
-        keys = self.keys(ids, count)
-        slots, numbers = [], []
-        for key in keys:
-            slot = self.slots.get(key)
-            if slot is None:
-                slot = self.slots[key] = len(self.slots)
-            number = self.lengths.get(key, 0)
-            self.lengths[key] = number + 1
-            slots.append(slot)
-            numbers.append(number)
-        self._grow(len(self.slots), device)
-        packed = torch.tensor([slots, keys, numbers], dtype=torch.int64).to(device)
-        return packed[0], packed[1], packed[2]
+    def enter(self, keys: Sequence[int], device: torch.device) -> Entry:
+        """Slots and keys of one row each, on `device`; requests that are new are opened.
+
+        The copy to another device is from pinned memory and does not wait for it.
+        """
+        for key in dict.fromkeys(keys):
+            if key not in self.slots:
+                self.slots[key] = self.free.pop() if self.free else len(self.slots)
+        self._grow(len(self.slots) + len(self.free), device)
+        packed = torch.tensor([[self.slots[k] for k in keys], keys], dtype=torch.int64)
+        if device.type == "cuda":
+            packed = packed.pin_memory().to(device, non_blocking=True)
+        return Entry(*packed.to(device).unbind(0))
 
     def keys(self, ids: RequestIds, count: int) -> list[int]:
-        """Keys of `count` ids; `MonitorInputError` for a wrong number or type, or two names of one digest."""
+        """Keys of `count` ids; `MonitorInputError` for a wrong number or type, or two names of one digest.
+
+        Ids in a tensor on another device cost a copy that waits for the device.
+        """
         if isinstance(ids, torch.Tensor):
             if tuple(ids.shape) != (count,):
                 raise shape_error("request_ids", list(ids.shape), f"[{count}]")
-            if ids.dtype.is_floating_point or ids.dtype == torch.bool:
+            if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
                 raise option_error("request_ids", f"dtype {ids.dtype} is not an integer type")
             return [int(i) for i in ids.tolist()]
         if len(ids) != count:
             raise shape_error("request_ids", [len(ids)], f"[{count}]")
-        return [self.key(i) for i in ids]
+        for kind in set(map(type, ids)):
+            if not issubclass(kind, str | int) or issubclass(kind, bool):
+                raise option_error("request_ids", f"{kind.__name__} is neither a string nor an integer")
+        known = {i: self.key(i) for i in dict.fromkeys(ids)}
+        return [known[i] for i in ids]
 
     def key(self, name: str | int) -> int:
         """Key of one id."""
-        if isinstance(name, int) and not isinstance(name, bool):
+        if isinstance(name, int):
             if not -(2**63) <= name < 2**63:
                 raise option_error("request_ids", f"{name} does not fit 64 bits")
             return name
-        if not isinstance(name, str):
-            raise option_error("request_ids", f"{type(name).__name__} is neither a string nor an integer")
-        key = int.from_bytes(
-            hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), signed=True
-        )
+        key = digest_key(name.encode("utf-8", "surrogatepass"))
         if self.names.setdefault(key, name) != name:
             raise option_error("request_ids", f"{name!r} and {self.names[key]!r} share a digest")
         return key
-
-    def add(self, slots: torch.Tensor, columns: torch.Tensor) -> None:
-        """Add `columns` int64 `[N, columns]` to the requests of the rows."""
-        self.sums.index_add_(0, slots, columns)
 
     def merge(self, other: Ledger) -> None:
         """Add the open requests of another ledger; a request that both hold is one request."""
         for key, name in other.names.items():
             self.names.setdefault(key, name)
-        keys = list(other.slots)
-        for key in keys:
-            self.slots.setdefault(key, len(self.slots))
-            self.lengths[key] = self.lengths.get(key, 0) + other.lengths[key]
-        self._grow(len(self.slots), self.sums.device)
+        keys, theirs = other.used()
         if keys:
-            mine = torch.tensor([self.slots[k] for k in keys], device=self.sums.device)
-            theirs = torch.tensor([other.slots[k] for k in keys], device=other.sums.device)
-            self.sums.index_add_(0, mine, other.sums[theirs].to(self.sums.device))
+            entry = self.enter(keys, self.sums.device)
+            self.sums.index_add_(0, entry.slots, theirs.to(self.sums.device))
 
     def take(self, keys: Iterable[int]) -> tuple[list[int], torch.Tensor]:
         """Remove the requests `keys` (unknown ones are ignored); return their keys and sums `[k, columns]`."""
         closing = [k for k in dict.fromkeys(keys) if k in self.slots]
-        rows = self.sums[torch.tensor([self.slots[k] for k in closing], dtype=torch.int64, device=self.sums.device)]
-        gone = set(closing)
-        kept = [k for k in self.slots if k not in gone]
-        index = torch.tensor([self.slots[k] for k in kept], dtype=torch.int64, device=self.sums.device)
-        self.sums = self.sums[index]
-        self.slots = {k: i for i, k in enumerate(kept)}
-        self.lengths = {k: self.lengths[k] for k in kept}
+        places = [self.slots.pop(k) for k in closing]
+        index = torch.tensor(places, dtype=torch.int64, device=self.sums.device)
+        rows = self.sums[index]
+        self.sums.index_fill_(0, index, 0)
+        self.free.extend(places)
         return closing, rows
 
     def used(self) -> tuple[list[int], torch.Tensor]:
-        """Keys and sums `[open, columns]` of the open requests."""
-        return list(self.slots), self.sums[: len(self.slots)]
+        """Keys and sums `[open, columns]` of the open requests (a copy)."""
+        index = torch.tensor(list(self.slots.values()), dtype=torch.int64, device=self.sums.device)
+        return list(self.slots), self.sums[index]
+
+    def forget(self, witnesses: Iterable[int]) -> None:
+        """Drop the names of requests that are neither open nor in `witnesses`, so that names do not pile up."""
+        kept = self.slots.keys() | set(witnesses)
+        self.names = {key: name for key, name in self.names.items() if key in kept}
+
+    def clear(self) -> None:
+        """Forget every request; the table keeps its size."""
+        self.slots, self.names, self.free = {}, {}, []
+        self.sums.zero_()
 
     def state(self) -> dict[str, object]:
         """Plain containers and one tensor, for a checkpoint."""
         keys, sums = self.used()
-        lengths = [self.lengths[k] for k in keys]
-        return {"keys": keys, "lengths": lengths, "names": dict(self.names), "sums": sums.clone()}
+        return {"keys": keys, "names": dict(self.names), "sums": sums}
 
-    def load(self, state: dict[str, object]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
-        keys, lengths, names, sums = state["keys"], state["lengths"], state["names"], state["sums"]
-        assert isinstance(keys, list) and isinstance(lengths, list) and isinstance(names, dict)
-        assert isinstance(sums, torch.Tensor)
-        self.slots = {k: i for i, k in enumerate(keys)}
-        self.lengths = dict(zip(keys, lengths, strict=True))
+        keys, names, sums = state["keys"], state["names"], state["sums"]
+        if sums.shape != (len(keys), self.sums.shape[1]):
+            raise option_error("state", f"{len(keys)} open requests with sums of shape {list(sums.shape)}")
+        self.clear()
         self.names = dict(names)
-        self.sums = sums.clone().to(self.sums.device)
+        entry = self.enter(keys, self.sums.device)
+        self.sums.index_copy_(0, entry.slots, sums.to(self.sums.device))
 
     def _grow(self, needed: int, device: torch.device) -> None:
-        if needed <= self.sums.shape[0] and self.sums.device == device:
+        have = self.sums.shape[0]
+        if needed <= have and self.sums.device == device:
             return
-        grown = torch.zeros(
-            max(needed, 2 * self.sums.shape[0], 64), self.sums.shape[1], dtype=torch.int64, device=device
-        )
-        grown[: self.sums.shape[0]] = self.sums
+        rows = have if needed <= have else max(needed, 2 * have, SMALLEST)
+        grown = torch.zeros(rows, self.sums.shape[1], dtype=torch.int64, device=device)
+        grown[:have] = self.sums
         self.sums = grown
+
+
+def digest_key(name: bytes) -> int:
+    """The first 8 bytes of the BLAKE2b digest as a signed integer."""
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), signed=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
+from kcverify.runtime.buffers import Buffers
+from kcverify.runtime.checkpoint import read, write
 from kcverify.runtime.clauses import ClauseSpec, Layout, Values, layout, lower_limit, upper_limit
+from kcverify.runtime.distributed import Shard, fingerprint, reduced
 from kcverify.runtime.errors import option_error, shape_error
-from kcverify.runtime.evidence import Evidence, fixed_point
-from kcverify.runtime.histogram import count_into
+from kcverify.runtime.evidence import Evidence
 from kcverify.runtime.ledger import Ledger, RequestIds
+from kcverify.runtime.observations import Side, observe
 from kcverify.runtime.report import build_report
 from kcverify.runtime.rows import (
     RowPlan,
@@ -23,15 +28,18 @@ from kcverify.runtime.rows import (
     check_temperature,
     row_statistics,
 )
-from kcverify.runtime.witness import LAST, Worst
+from kcverify.runtime.tally import Batch, Tables, tally
+from kcverify.runtime.witness import Inputs, Worst
+
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-class Monitor(torch.nn.Module):  # type: ignore[misc]
+class Monitor(Buffers):
     """Measures the clauses of one contract on rows of reference and candidate logits.
 
-    A generated subclass sets the constants below and `clause_values`. State is additive: `merge` in any order and any
-    sharding by request gives the counts and verdicts of one process, bit for bit. Requests stay open (they may arrive
-    in several updates) until `close`; `report` counts open requests as they stand and changes nothing.
+    A generated subclass sets the constants below and `clause_values`. State is additive: `merge` and `sync`, in any
+    order and any sharding by request, give the counts and verdicts of one process, bit for bit. Requests stay open
+    (they may arrive in several updates) until `close`; `report` counts open requests as they stand and changes nothing.
     """
 
     CONTRACT: ClassVar[str] = ""
@@ -41,16 +49,11 @@ class Monitor(torch.nn.Module):  # type: ignore[misc]
     TEMPERATURE: ClassVar[tuple[float, float] | None] = None
     CLAUSES: ClassVar[tuple[ClauseSpec, ...]] = ()
     PLAN: ClassVar[RowPlan] = RowPlan(frozenset())
-    counts: torch.Tensor
-    slice_counts: torch.Tensor
-    cell_counts: torch.Tensor
-    histograms: torch.Tensor
-    worst_score: torch.Tensor
-    worst_value: torch.Tensor
-    worst_place: torch.Tensor
 
-    def __init__(self, temperature: float | None = None) -> None:
-        """`temperature` is the run's sampling temperature, in the range that the contract assumes.
+    def __init__(self, temperature: float | None = None, *, exact: bool = False) -> None:
+        """`exact` computes total variation on every row, also where a bound of it decides every clause.
+
+        `temperature` is the run's sampling temperature, in the range that the contract assumes.
 
         None means 1 where the range contains it (or none is stated), else the range's only value. Raises
         `MonitorInputError` for one that is no positive finite number, lies outside, or must be given.
@@ -63,27 +66,17 @@ class Monitor(torch.nn.Module):  # type: ignore[misc]
         if not low <= temperature <= high:
             raise option_error("temperature", f"{temperature} is outside the assumed range [{low}, {high}]")
         self.temperature = float(temperature)
+        self.plan = self.PLAN.exact() if exact else self.PLAN
         self.layout: Layout = layout(self.CLAUSES)
         self.upper = {c.name: upper_limit(c.upper, self.temperature) for c in self.CLAUSES}
         self.lower = {c.name: lower_limit(c.lower, self.temperature) for c in self.CLAUSES}
         self.workspace = Workspace()
-        self._allocate()
+        self._counting: Callable[[Monitor, Batch], None] = Monitor._count
+        self._allocate(torch.device("cpu"))
 
-    def _allocate(self) -> None:
-        """Buffers: `counts` = rows, invalid, reference-only rows, candidate-only rows; per slice: rows, invalid,
-        unknown membership; per cell: exceeding rows, rows whose inputs were missing."""
-        cells, slices = len(self.layout.cells), len(self.layout.slices)
-        for name, value in {
-            "counts": torch.zeros(4, dtype=torch.int64),
-            "slice_counts": torch.zeros(slices, 3, dtype=torch.int64),
-            "cell_counts": torch.zeros(cells, 2, dtype=torch.int64),
-            "histograms": torch.zeros(self.layout.histogram_shape, dtype=torch.int64),
-            "worst_score": torch.full((cells,), -torch.inf, dtype=torch.float64),
-            "worst_value": torch.zeros(cells, dtype=torch.float64),
-            "worst_place": torch.full((cells, 3), LAST, dtype=torch.int64),
-        }.items():
-            self.register_buffer(name, value)
-        self.ledger = Ledger(slices + 2 * cells)
+    def _allocate(self, device: torch.device) -> None:
+        self.allocate_buffers(device)
+        self.ledger = Ledger(self.layout.width)
         self.evidence = Evidence(self.layout)
 
     def clause_values(self, rows: Rows) -> dict[str, Values]:
@@ -98,66 +91,91 @@ class Monitor(torch.nn.Module):  # type: ignore[misc]
         request_ids: RequestIds,
         sampled_ids: torch.Tensor | None = None,
         slices: Mapping[str, torch.Tensor] | None = None,
+        positions: torch.Tensor | None = None,
     ) -> None:
         """Measure N rows: logits `[N, V]` of one and the same tokens on both sides.
 
         `request_ids` names the request of each row (int64 `[N]`, or N strings or integers), in the order of the
-        request's tokens; `sampled_ids` int64 `[N]` are the tokens that were sampled; `slices` maps a slice name to a
-        bool `[N]`. Everything is checked before anything is counted; raises `MonitorInputError`.
+        request's tokens; give host ids, since ids on another device are copied, which waits for it. `sampled_ids` int64
+        `[N]` are the tokens that were sampled; `slices` maps a slice name to a bool `[N]`. `positions` int64 `[N]` are
+        the rows' numbers within their requests, for witnesses; without them rows are numbered as they come to this
+        monitor, which is right unless a request's rows come out of order or to several monitors. Everything is checked
+        before anything is counted; raises `MonitorInputError`.
         """
         check_logits(reference_logits, candidate_logits)
         count, device = reference_logits.shape[0], reference_logits.device
         if count == 0:
             raise shape_error("reference_logits", list(reference_logits.shape), "[rows, vocabulary] with rows")
         check_sampled(sampled_ids, reference_logits)
-        masks = self._masks(slices or {}, count, device)
-        self.ledger.keys(request_ids, count)
+        keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
+        numbers = _numbers(positions, count, device)
         with torch.no_grad():
-            rows = row_statistics(
-                reference_logits,
-                candidate_logits,
-                self.PLAN,
-                temperature=self.temperature,
-                sampled_ids=sampled_ids,
-                workspace=self.workspace,
-            )
-            self._count_rows(rows, masks)
-            values = self.clause_values(rows)
-            entry = self.ledger.enter(request_ids, count, device)
-            self._count_cells(rows, values, masks, entry, (reference_logits, candidate_logits, sampled_ids))
-            self._fill_histograms(values, masks)
+            rows = self.rows(reference_logits, candidate_logits, sampled_ids)
+            self._enter(rows, keys, masks, numbers, (reference_logits, candidate_logits), sampled_ids)
 
-    def _count_cells(
+    def rows(
+        self, reference_logits: torch.Tensor, candidate_logits: torch.Tensor, sampled_ids: torch.Tensor | None = None
+    ) -> Rows:
+        """The row statistics that the contract needs, for `count`; nothing is counted."""
+        return row_statistics(
+            reference_logits,
+            candidate_logits,
+            self.plan,
+            temperature=self.temperature,
+            sampled_ids=sampled_ids,
+            workspace=self.workspace,
+        )
+
+    def count(
         self,
         rows: Rows,
-        values: Mapping[str, Values],
-        masks: Sequence[torch.Tensor | None],
-        entry: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-        inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+        *,
+        request_ids: RequestIds,
+        logits: Pair | None = None,
+        sampled_ids: torch.Tensor | None = None,
+        slices: Mapping[str, torch.Tensor] | None = None,
+        positions: torch.Tensor | None = None,
     ) -> None:
-        """Exceedances, sums by request and worst rows of every cell; `entry` = slots, keys, row numbers."""
-        slots, keys, numbers = entry
-        nothing = torch.zeros_like(slots)
-        columns = [nothing if mask is None else mask.to(torch.int64) for mask in masks]
-        for index, cell in enumerate(self.layout.cells):
-            clause, mask = self.CLAUSES[cell.clause], masks[self.layout.slot[cell.slice]]
-            found = values.get(clause.name)
-            if found is None:
-                self.cell_counts[index, 1] += len(rows)
-            if found is None or mask is None:
-                columns += [nothing, nothing]
-                continue
-            hit = found.exceeds & mask
-            self.cell_counts[index, 0] += hit.sum()
-            columns += self._contribution(clause, found, hit, mask)
-            if clause.source == "rows":
-                self.worst.offer(index, found, mask, keys, numbers, inputs, 1.0 / self.temperature, rows.invalid)
-        self.ledger.add(slots, torch.stack(columns, 1))
+        """Count row statistics that were computed elsewhere (of `PLAN`, at this temperature); the rest as `update`.
 
-    @property
-    def worst(self) -> Worst:
-        """View of the worst values."""
-        return Worst(self.worst_score, self.worst_value, self.worst_place)
+        Without the `logits` that they are of, a witness names no token. With host ids nothing waits for the device.
+        """
+        count, device = len(rows), rows.invalid.device
+        if count == 0:
+            raise shape_error("rows", [0], "[rows] with rows")
+        keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
+        numbers = _numbers(positions, count, device)
+        with torch.no_grad():
+            self._enter(rows, keys, masks, numbers, logits, sampled_ids)
+
+    def _enter(
+        self,
+        rows: Rows,
+        keys: Sequence[int],
+        masks: Sequence[torch.Tensor | None],
+        numbers: torch.Tensor | None,
+        logits: Pair | None,
+        sampled: torch.Tensor | None,
+    ) -> None:
+        if self.sums.device != rows.invalid.device:
+            self.to(rows.invalid.device)
+        slots, owners = self.ledger.enter(keys, rows.invalid.device)
+        inputs = Inputs(logits, sampled, 1.0 / self.temperature)
+        self._counting(self, Batch(rows, slots, owners, numbers, masks, inputs))
+
+    def _count(self, batch: Batch) -> None:
+        """The device part of an update: one graph."""
+        sections = (self.counts, self.slice_counts, self.cell_counts, self.histograms, self.calibration)
+        tables = Tables(*sections, self.worst, self.ledger.sums)
+        tally(self.layout, tables, batch, self.clause_values(batch.rows))
+
+    def compile(self, **options: Any) -> None:
+        """Compile the counting (not the row statistics) with `torch.compile(fullgraph=True, **options)`.
+
+        Updates of one shape never recompile; the first of another number of rows does, once, and so does the growth of
+        the table of open requests (it doubles from 64).
+        """
+        self._counting = torch.compile(Monitor._count, fullgraph=True, **options)
 
     def _masks(self, given: Mapping[str, torch.Tensor], count: int, device: torch.device) -> list[torch.Tensor | None]:
         """Row mask of each slice of the layout; None where it was not given."""
@@ -166,52 +184,41 @@ class Monitor(torch.nn.Module):  # type: ignore[misc]
             mask = given.get(str(name))
             if mask is not None and (tuple(mask.shape) != (count,) or mask.dtype != torch.bool):
                 raise shape_error(f"slice {name}", f"{list(mask.shape)} of {mask.dtype}", f"[{count}] of torch.bool")
-            masks.append(None if mask is None else mask.to(device))
+            masks.append(None if mask is None else mask.to(device, non_blocking=True))
         return masks
 
-    def _count_rows(self, rows: Rows, masks: Sequence[torch.Tensor | None]) -> None:
-        if self.counts.device != rows.invalid.device:
-            self.to(rows.invalid.device)
-        self.counts[0] += len(rows)
-        self.counts[1] += rows.invalid.sum()
-        self.counts[2] += (rows.reference_only > 0).sum()
-        self.counts[3] += (rows.candidate_only > 0).sum()
-        for index, mask in enumerate(masks):
-            if mask is None:
-                self.slice_counts[index, 2] += len(rows)
-            else:
-                self.slice_counts[index, 0] += mask.sum()
-                self.slice_counts[index, 1] += (mask & rows.invalid).sum()
-
-    @staticmethod
-    def _contribution(clause: ClauseSpec, found: Values, hit: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
-        """The two ledger columns of a cell: what is summed over the request, and how many values are not finite."""
-        if clause.evidence == "mean" or clause.source != "rows":
-            fixed, broken = fixed_point(found.measure)
-            return [torch.where(mask, fixed, 0), (mask & broken).to(torch.int64)]
-        return [hit.to(torch.int64), torch.zeros_like(hit, dtype=torch.int64)]
-
-    def _fill_histograms(self, values: Mapping[str, Values], masks: Sequence[torch.Tensor | None]) -> None:
-        by_metric = {c.metric: values[c.name] for c in reversed(self.CLAUSES) if c.name in values}
-        for index, (metric, name) in enumerate(self.layout.histograms):
-            mask, found = masks[self.layout.slot[name]], by_metric.get(metric)
-            if mask is not None and found is not None:
-                count_into(self.histograms[index], found.value, mask)
+    def observe(
+        self,
+        metric: str,
+        *,
+        request_ids: RequestIds,
+        values: Side | None = None,
+        reference: Side | None = None,
+        candidate: Side | None = None,
+        seconds: Side | None = None,
+        slices: Mapping[str, Sequence[bool] | torch.Tensor] | None = None,
+        times: Sequence[float] | torch.Tensor | None = None,
+    ) -> None:
+        """Count what was measured beside the logits, a value a request: see `observations.observe`."""
+        given = {"values": values, "reference": reference, "candidate": candidate, "seconds": seconds}
+        observe(self, metric, request_ids, {k: v for k, v in given.items() if v is not None}, slices or {}, times)
 
     def close(self, ids: RequestIds) -> None:
-        """Fold requests that will get no more rows into the evidence; unknown ids are ignored.
+        """Fold requests that will get no more rows into the evidence, which waits for the device; unknown ids are ignored.
 
         Rows of a closed request that arrive later count as another request.
         """
         keys = self.ledger.keys(ids, len(ids))
         self.evidence.fold(*self.ledger.take(keys), self.upper, self.lower)
+        ratios = [w[1] for w in self.evidence.worst if w is not None]
+        self.ledger.forget([*self.places[:, 0].tolist(), *ratios])
 
-    def report(self) -> dict[str, Any]:
+    def report(self, *, one_look: bool = False) -> dict[str, Any]:
         """Counts, verdicts and evidence as plain JSON values; a non-finite number is written as a string.
 
-        The only synchronisation with the device; nothing changes.
+        `one_look`: tests for a sample of fixed size that is looked at once. Waits for the device; nothing changes.
         """
-        return build_report(self)
+        return build_report(self, one_look=one_look)
 
     def settled_evidence(self) -> Evidence:
         """The evidence with the open requests folded in as they stand (a copy)."""
@@ -219,33 +226,102 @@ class Monitor(torch.nn.Module):  # type: ignore[misc]
         evidence.fold(*self.ledger.used(), self.upper, self.lower)
         return evidence
 
+    def fresh(self) -> Monitor:
+        """A monitor like this one that has measured nothing."""
+        other = copy.copy(self)
+        other._buffers = {}
+        other._allocate(self.sums.device)
+        return other
+
     def merge(self, other: Monitor) -> None:
-        """Add the state of another monitor of the same contract and temperature; `other` is left as it was."""
+        """Add the state of another monitor of the same contract and temperature; `other` is left as it was.
+
+        A request that is open in both becomes one request; its rows were numbered by each monitor on its own, so that
+        a witness is exact only where `positions` were given.
+        """
         if (type(self).CLAUSES, self.DIGEST) != (type(other).CLAUSES, other.DIGEST):
             raise option_error("merge", "the monitors are of different contracts")
         if self.temperature != other.temperature:
             raise option_error("merge", f"temperatures {self.temperature} and {other.temperature} differ")
-        device = self.counts.device
-        for name in ("counts", "slice_counts", "cell_counts", "histograms"):
-            getattr(self, name).add_(getattr(other, name).to(device))
-        theirs = Worst(*(t.to(device) for t in (other.worst_score, other.worst_value, other.worst_place)))
-        self.worst.merge(theirs)
+        if self.plan != other.plan:
+            raise option_error("merge", "one monitor is `exact`, the other is not")
+        device = self.sums.device
+        self.sums.add_(other.sums.to(device))
+        self.worst.merge(Worst(other.extremes.to(device), other.places.to(device)))
         self.ledger.merge(other.ledger)
         self.evidence.merge(other.evidence)
 
+    def sync(self, process_group: Any = None) -> Monitor:
+        """The merged state of all processes of a torch.distributed group, the same on each; this monitor is unchanged.
+
+        Three all-reduces (float64 maxima, int64 minima, int64 sums) of a size that does not depend on the requests.
+        Every rank must call it, with a monitor of one contract and temperature. Open requests are folded as they stand
+        into the result, which holds closed requests only, so a request must belong to one rank: `MonitorInputError` on
+        all ranks where one is seen to be open on two (see `distributed`). Report the result and go on feeding this
+        monitor; never merge the results of two syncs, which count the same rows twice. Without an initialised group
+        it is a copy.
+        """
+        evidence = self.settled_evidence()
+        stamp = fingerprint(
+            self.CONTRACT, self.DIGEST, repr(self.CLAUSES), repr(self.temperature), repr(self.plan.tv_limit)
+        )
+        shard = Shard(
+            self.sums, self.extremes, self.places, evidence, list(self.ledger.slots), self.ledger.names, stamp
+        )
+        merged, other = reduced(shard, process_group), self.fresh()
+        for mine, found in zip(other.buffers(), (merged.sums, merged.extremes, merged.places), strict=True):
+            mine.copy_(found)
+        other.evidence, other.ledger.names = merged.evidence, dict(merged.names)
+        return other
+
     def reset(self) -> None:
-        """Forget everything that was measured."""
-        device = self.counts.device
-        self._allocate()
-        self.to(device)
+        """Forget everything that was measured; buffers stay where they are."""
+        self.clear_buffers()
+        self.ledger.clear()
+        self.evidence = Evidence(self.layout)
+
+    def save(self, path: str | Path, progress: Mapping[str, Any] | None = None) -> None:
+        """Write the state to a file in one step, with plain values of yours (which batch was last): see `checkpoint`."""
+        write(path, self.state_dict(), progress or {})
+
+    def load(self, path: str | Path) -> dict[str, Any]:
+        """Restore what `save` wrote and return its `progress`; `MonitorInputError` for a file that is not usable."""
+        state, progress = read(path)
+        self.load_state_dict(state)
+        return progress
 
     def get_extra_state(self) -> dict[str, object]:
-        """What `state_dict` holds beyond the buffers: open requests, evidence, temperature."""
-        return {"ledger": self.ledger.state(), "evidence": self.evidence.state(), "temperature": self.temperature}
+        """What `state_dict` holds beyond the buffers: contract, temperature, open requests, evidence."""
+        identity = {"contract": self.CONTRACT, "digest": self.DIGEST, "temperature": self.temperature}
+        return identity | {"ledger": self.ledger.state(), "evidence": self.evidence.state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore it; `MonitorInputError` when it was measured at another temperature."""
-        if state["temperature"] != self.temperature:
-            raise option_error("state", f"measured at temperature {state['temperature']}, not {self.temperature}")
+        """Restore it."""
         self.ledger.load(state["ledger"])
         self.evidence.load(state["evidence"])
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Refuse the state of another contract or temperature before anything is overwritten."""
+        state = state_dict.get(prefix + "_extra_state")
+        if state is not None:
+            name, digest, temperature = (state.get(k) for k in ("contract", "digest", "temperature"))
+            if (name, digest) != (self.CONTRACT, self.DIGEST):
+                raise option_error("state", f"of contract {name!r} ({digest}), not of this one")
+            if temperature != self.temperature:
+                raise option_error("state", f"measured at temperature {temperature}, not {self.temperature}")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has its own scratch space and counts without a compiled graph: neither travels."""
+        return {**self.__dict__, "_counting": Monitor._count, "workspace": Workspace()}
+
+
+def _numbers(positions: torch.Tensor | None, count: int, device: torch.device) -> torch.Tensor | None:
+    """Row numbers as int64 on the device."""
+    if positions is None:
+        return None
+    if tuple(positions.shape) != (count,):
+        raise shape_error("positions", list(positions.shape), f"[{count}]")
+    if positions.dtype.is_floating_point or positions.dtype.is_complex or positions.dtype == torch.bool:
+        raise option_error("positions", f"dtype {positions.dtype} is not an integer type")
+    return positions.to(device, torch.int64, non_blocking=True)

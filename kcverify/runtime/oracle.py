@@ -25,7 +25,7 @@ def oracle_rows(
         w = [float(v) for v in candidate[index].double().tolist()]
         token = None if sampled_ids is None else int(sampled_ids[index])
         rows.append(oracle_row(z, w, temperature, token))
-    names = rows[0].keys() if rows else ()
+    names = rows[0] if rows else (*_NAMES, "invalid", "reference_only", "candidate_only")
     return {name: [row[name] for row in rows] for name in names}
 
 
@@ -93,7 +93,9 @@ def _log_ratios(
         )
         shift -= top / temperature + math.log(total)
     x = {i: d[i] - shift for i in both}
-    q = {i: math.exp((z[i] - top) / temperature - math.log(total) + x[i]) for i in both}
+    near = [i for i in both if abs(x[i]) < 1.0]
+    q = {i: math.exp((w[i] - top) / temperature - math.log(total) - shift) for i in both}
+    q |= {i: math.exp((z[i] - top) / temperature - math.log(total) + x[i]) for i in near}
     q |= {i: math.exp((w[i] - top) / temperature - math.log(total) - shift) for i in gained}
     return x, q
 
@@ -158,3 +160,23 @@ def _log(v: float) -> float:
 
 def _exp(v: float) -> float:
     return math.exp(v) if v < 709.0 else math.inf
+
+
+def oracle_top(reference: torch.Tensor, candidate: torch.Tensor, k: int, ordered: bool) -> list[float]:
+    """Tie-tolerant top-k agreement of each row `[N, V]`: 1.0 where one set is a top-k set of both sides, else 0.0.
+
+    A top-k set holds every token above the k-th largest value and, among those equal to it, as many as fit. `ordered`
+    asks it of every prefix 1..k.
+    """
+    out = []
+    for z, w in zip(reference.double().tolist(), candidate.double().tolist(), strict=True):
+        most = min(k, len(z))
+        out.append(float(all(_common_top(z, w, j) for j in range(1 if ordered else most, most + 1))))
+    return out
+
+
+def _common_top(z: Sequence[float], w: Sequence[float], k: int) -> bool:
+    bounds = sorted(z, reverse=True)[k - 1], sorted(w, reverse=True)[k - 1]
+    must = {i for i in range(len(z)) if z[i] > bounds[0] or w[i] > bounds[1]}
+    may = {i for i in range(len(z)) if z[i] >= bounds[0] and w[i] >= bounds[1]}
+    return must <= may and len(must) <= k <= len(may)

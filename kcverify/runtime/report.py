@@ -10,17 +10,13 @@ import torch
 from kcverify.runtime.clauses import Cell, ClauseSpec, Layout
 from kcverify.runtime.evidence import Evidence, mean_limit
 from kcverify.runtime.histogram import quantile, trimmed
+from kcverify.runtime.judgement import Seen, at_most, judge_clause, needed, p_value
 from kcverify.runtime.ledger import Ledger
-from kcverify.runtime.sequential import (
-    SCALE,
-    Outcome,
-    Wealth,
-    judge_binary,
-    judge_clean,
-    judge_mean,
-    judge_share,
-    requests_needed,
-)
+from kcverify.runtime.many import Judged
+from kcverify.runtime.readings import reading
+from kcverify.runtime.rowplan import RowPlan
+from kcverify.runtime.sequential import SCALE, Wealth
+from kcverify.runtime.sources import OBSERVED, READ
 
 
 class Measured(Protocol):
@@ -30,6 +26,7 @@ class Measured(Protocol):
     DIGEST: ClassVar[str]
     CLAUSES: ClassVar[tuple[ClauseSpec, ...]]
     temperature: float
+    plan: RowPlan
     layout: Layout
     upper: dict[str, float]
     lower: dict[str, float]
@@ -37,6 +34,8 @@ class Measured(Protocol):
     slice_counts: torch.Tensor
     cell_counts: torch.Tensor
     histograms: torch.Tensor
+    observed: torch.Tensor
+    calibration: torch.Tensor
     worst_score: torch.Tensor
     worst_value: torch.Tensor
     worst_place: torch.Tensor
@@ -47,30 +46,42 @@ class Measured(Protocol):
 
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-SMALLEST_RATE = 1e-12
+LOOKS = {False: "any number of looks", True: "one look"}
+_ONE_LOOK = (
+    "one look: verdicts hold for a sample whose size was fixed before it was drawn and that is looked at once; "
+    "paired differences and the mean of a metric without an upper end keep their sequential test"
+)
 
 
-def build_report(monitor: Measured) -> dict[str, Any]:
-    """The report of `monitor.report()`."""
+def build_report(monitor: Measured, *, one_look: bool = False) -> dict[str, Any]:
+    """The report of `monitor.report()`; a function of the merged state alone.
+
+    `one_look`: the tests of `fixed_sample` instead of the sequential ones.
+    """
     evidence = monitor.settled_evidence()
     total, invalid, reference_only, candidate_only = (int(v) for v in monitor.counts.tolist())
-    cells = {(c.clause, c.slice): i for i, c in enumerate(monitor.layout.cells)}
-    rows = []
+    cells = seen_cells(monitor, evidence)
+    rows, rules = [], []
     for index, clause in enumerate(monitor.CLAUSES):
-        for name in clause.slices or (None,):
-            place = cells.get((index, name))
-            rows.append(
-                _unenforced(monitor, clause, name)
-                if place is None or not clause.active(monitor.temperature)
-                else _enforced(monitor, clause, place, evidence)
-            )
+        seen = [cells[index, name] for name in clause.slices or (None,) if (index, name) in cells]
+        judged = judge_clause(seen, one_look=one_look) if seen else []
+        for name in () if seen else clause.slices or (None,):
+            rows.append(_unenforced(monitor, clause, name))
+        for one, verdict in zip(seen, judged, strict=True):
+            rows.append(_enforced(monitor, one, verdict, evidence, one_look))
+        if judged and judged[0].rule:
+            rules.append(f"clause {clause.name}: which slices fail is decided by {judged[0].rule}")
     notes = sorted({n for c in monitor.CLAUSES if c.active(monitor.temperature) for n in _notes(c)})
+    notes += [*rules, *([_ONE_LOOK] if one_look else [])]
+    if monitor.plan.certified is not None:
+        notes.append(f"total variation up to {monitor.plan.certified} is reported as its upper bound sqrt(KL/2)")
     if invalid:
         notes.append(f"{invalid} of {total} rows are invalid (NaN, +inf, or a side without any token)")
     return {
         "contract": monitor.CONTRACT,
         "digest": monitor.DIGEST,
         "temperature": monitor.temperature,
+        "looks": LOOKS[one_look],
         "rows": {
             "total": total,
             "invalid": invalid,
@@ -82,6 +93,37 @@ def build_report(monitor: Measured) -> dict[str, Any]:
         "histograms": _histograms(monitor),
         "notes": notes,
     }
+
+
+def seen_cells(monitor: Measured, evidence: Evidence) -> dict[tuple[int, str | None], Seen]:
+    """What was measured of every enforced clause and slice, by (index of the clause, slice)."""
+    out = {}
+    for place, cell in enumerate(monitor.layout.cells):
+        clause = monitor.CLAUSES[cell.clause]
+        if not clause.active(monitor.temperature):
+            continue
+        rows, invalid, unknown = (int(v) for v in monitor.slice_counts[monitor.layout.slot[cell.slice]].tolist())
+        exceeding, missing = (int(v) for v in monitor.cell_counts[place].tolist())
+        bounds = monitor.lower[clause.name], monitor.upper[clause.name]
+        limit = mean_limit(clause, bounds[1], bounds[0])
+        observed = monitor.observed[place].tolist()
+        counts = (rows, invalid, unknown, missing, exceeding)
+        if clause.source in OBSERVED:
+            counts = (observed[0], observed[1], observed[3], observed[2], 0)
+        score = float(monitor.worst_score[place])
+        out[cell.clause, cell.slice] = Seen(
+            clause,
+            cell,
+            evidence.records[place],
+            limit,
+            *counts,
+            bounds=bounds,
+            second=evidence.second(place) if place in monitor.layout.second else Wealth(),
+            table=monitor.calibration[monitor.layout.bins(place)].tolist(),
+            peak=None if score == -math.inf else score,
+            observed=observed,
+        )
+    return out
 
 
 def _notes(clause: ClauseSpec) -> list[str]:
@@ -121,8 +163,8 @@ def _unenforced(monitor: Measured, clause: ClauseSpec, name: str | None) -> dict
     reason = clause.reason or f"does not bind at temperature {monitor.temperature}"
     evidence = dict.fromkeys(
         (
-            "requests", "rows", "exceeding_rows", "exceeding_requests", "observed", "log_e_fail", "log_e_pass",
-            "log_threshold_fail", "log_threshold_pass", "requests_needed",
+            "requests", "rows", "exceeding_rows", "exceeding_requests", "observed", "observed_is", "at_most", "log_e_fail", "log_e_pass",
+            "log_threshold_fail", "log_threshold_pass", "p_fail", "p_pass", "many_slices", "requests_needed",
         )
     )  # fmt: skip
     head = _head(monitor, clause, name)
@@ -135,70 +177,48 @@ def _unenforced(monitor: Measured, clause: ClauseSpec, name: str | None) -> dict
     }
 
 
-def _enforced(monitor: Measured, clause: ClauseSpec, place: int, evidence: Evidence) -> dict[str, Any]:
-    cell, record = monitor.layout.cells[place], evidence.records[place]
-    rows, invalid, unknown = (int(v) for v in monitor.slice_counts[monitor.layout.slot[cell.slice]].tolist())
-    exceeding, missing = (int(v) for v in monitor.cell_counts[place].tolist())
-    limit = mean_limit(clause, monitor.upper[clause.name], monitor.lower[clause.name])
-    tested = _test(clause, record, rows, exceeding, limit)
-    outcome = _verdict(clause, cell, tested, (rows, invalid, unknown, missing))
-    threshold = math.log(1.0 / (1.0 - clause.confidence))
-    return _head(monitor, clause, cell.slice) | {
+def _enforced(monitor: Measured, seen: Seen, judged: Judged, evidence: Evidence, one_look: bool) -> dict[str, Any]:
+    clause, record, outcome = seen.clause, seen.record, judged.outcome
+    place = monitor.layout.cells.index(seen.cell)
+    level = 1.0 - clause.confidence
+    sides = {"fail": judged.log_e_fail, "pass": judged.log_e_pass}
+    logs: dict[str, Any] = {}
+    for side, value in sides.items():
+        logs[f"log_e_{side}"] = None if one_look else number(value)
+        logs[f"p_{side}"] = p_value(value) if one_look else None
+    return _head(monitor, clause, seen.cell.slice) | {
         "verdict": outcome.verdict,
         "reason": outcome.reason,
         "evidence": {
             "kind": clause.evidence,
             "requests": record.requests,
-            "rows": rows,
-            "exceeding_rows": None if clause.evidence == "mean" or clause.source != "rows" else exceeding,
-            "exceeding_requests": None if clause.evidence == "mean" else record.exceeding,
-            "observed": number(_observed(record)),
-            "log_e_fail": number(tested.log_e_fail),
-            "log_e_pass": number(tested.log_e_pass),
-            "log_threshold_fail": threshold,
-            "log_threshold_pass": threshold,
-            "requests_needed": _needed(clause, limit),
+            "rows": None if clause.source in OBSERVED else seen.rows,
+            "exceeding_rows": None if clause.evidence == "mean" or clause.source != "rows" else seen.exceeding,
+            "exceeding_requests": None if clause.evidence == "mean" or clause.source in READ else record.exceeding,
+            "observed": number(reading(seen) if clause.source in READ else _observed(record)),
+            "observed_is": observed_is(clause),
+            "at_most": at_most(seen, level, one_look=one_look),
+            **logs,
+            "log_threshold_fail": judged.log_threshold_fail,
+            "log_threshold_pass": math.log(1.0 / level),
+            "many_slices": judged.rule or None,
+            "requests_needed": needed(clause, seen.limit, one_look=one_look),
         },
         "max": _max(monitor, place, evidence),
-        "quantiles": _quantiles(monitor, clause, cell),
+        "quantiles": _quantiles(monitor, clause, seen.cell),
     }
 
 
-def _test(clause: ClauseSpec, record: Wealth, rows: int, exceeding: int, limit: float) -> Outcome:
-    """The sequential test of the clause's kind of evidence on the merged record."""
+def observed_is(clause: ClauseSpec) -> str:
+    """What the number `observed` of a clause is."""
+    if clause.source in READ:
+        return "reading of all requests" if clause.evidence != "paired" else "|mean difference| over requests"
     if clause.evidence == "mean":
-        return judge_mean(record, limit, clause.confidence, bounded=clause.bounded)
-    if limit >= 1.0:
-        return Outcome("pass", "the clause allows every unit to exceed its limit")
-    if clause.evidence == "maximum" or limit <= 0.0:
-        seen = exceeding if clause.source == "rows" else record.exceeding
-        return judge_clean(seen, record.requests, clause.minimum_requests, clause.confidence)
-    if clause.evidence == "share":
-        return judge_share(record, limit, clause.confidence)
-    tokens = clause.unit == "token"
-    counted = (exceeding, rows) if tokens else (record.exceeding, record.requests)
-    return judge_binary(*counted, limit, clause.confidence)
-
-
-def _verdict(clause: ClauseSpec, cell: Cell, tested: Outcome, counts: tuple[int, int, int, int]) -> Outcome:
-    """The test's outcome unless the inputs say otherwise: invalid rows fail closed, missing inputs never pass.
-
-    `counts`: rows, invalid rows, rows of unknown membership, rows without the inputs that the clause needs.
-    """
-    rows, invalid, unknown, missing = counts
-    if invalid:
-        return Outcome("fail", f"{invalid} of {rows} rows are invalid (NaN, +inf, or a side without any token)")
-    if tested.verdict == "fail":
-        return tested
-    if unknown:
-        return Outcome("unobservable", f"the mask of slice {cell.slice} was not given for {unknown} rows")
-    if missing:
-        return Outcome("unobservable", f"{' and '.join(clause.inputs)} not given for {missing} rows")
-    if rows == 0:
-        return Outcome("inconclusive", "no rows were measured")
-    if tested.verdict == "pass" and clause.unit == "token":
-        return Outcome("pass", tested.reason + ", assuming independent tokens", tested.log_e_fail, tested.log_e_pass)
-    return tested
+        value = "mean over its rows" if clause.source == "rows" else "value"
+        return f"mean over requests of the {value}"
+    if clause.source != "rows":
+        return "share of exceeding requests"
+    return "mean over requests of the share of exceeding rows"
 
 
 def _observed(record: Wealth) -> float | None:
@@ -206,15 +226,6 @@ def _observed(record: Wealth) -> float | None:
     if record.infinite:
         return math.inf
     return record.total / SCALE / record.requests if record.requests else None
-
-
-def _needed(clause: ClauseSpec, limit: float) -> int | None:
-    """Clean requests (tokens for `unit token`) until pass; None where no number of them is enough or any is."""
-    if clause.evidence == "maximum" or (clause.evidence != "mean" and limit <= 0.0):
-        return clause.minimum_requests
-    if not SMALLEST_RATE <= limit < 1.0 or not clause.bounded:
-        return None
-    return requests_needed(limit, clause.confidence, clause.evidence)
 
 
 def _max(monitor: Measured, place: int, evidence: Evidence) -> dict[str, Any] | None:
@@ -230,7 +241,7 @@ def _max(monitor: Measured, place: int, evidence: Evidence) -> dict[str, Any] | 
     return {
         "value": number(float(monitor.worst_value[place])),
         "request": monitor.ledger.names.get(key, key),
-        "row": row,
+        "row": None if row < 0 else row,
         "token": None if token < 0 else token,
     }
 
@@ -241,7 +252,16 @@ def _quantiles(monitor: Measured, clause: ClauseSpec, cell: Cell) -> dict[str, l
         return {}
     counts = monitor.histograms[monitor.layout.histograms.index(key)].cpu()
     found = {label: quantile(counts, share) for label, share in QUANTILES.items()}
-    return {label: [number(pair[0]), number(pair[1])] for label, pair in found.items() if pair is not None}
+    end = _largest(monitor, clause, cell)
+    return {label: [number(pair[0]), number(min(pair[1], end))] for label, pair in found.items() if pair is not None}
+
+
+def _largest(monitor: Measured, clause: ClauseSpec, cell: Cell) -> float:
+    """The largest value where the worst one is it, which no order statistic exceeds; else infinity."""
+    place = monitor.layout.cells.index(cell)
+    seen = float(monitor.worst_score[place]) > -math.inf
+    value = float(monitor.worst_value[place])
+    return value if seen and clause.lower is None and not math.isnan(value) else math.inf
 
 
 def _histograms(monitor: Measured) -> dict[str, Any]:

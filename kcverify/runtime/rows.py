@@ -1,56 +1,18 @@
-"""Row statistics of two logit matrices, computed tile by tile in buffers that stay in the cache."""
+"""Row statistics of two logit matrices: one semantics, whichever backend computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from kcverify.runtime.agreement import agreement_column, top_agreement
-from kcverify.runtime.careful import careful_rows
 from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
-from kcverify.runtime.lean import TileSums, tile_sums
+from kcverify.runtime.operator import run
+from kcverify.runtime.rowplan import RAW_STATISTICS, STATISTICS, RowPlan
 from kcverify.runtime.workspace import Workspace
 
-STATISTICS = (
-    "logit_drift",
-    "logit_span",
-    "tv",
-    "kl_reference_candidate",
-    "kl_candidate_reference",
-    "log_ratio",
-    "ratio_min",
-    "ratio_max",
-    "chi2",
-    "bc",
-    "entropy_reference",
-    "entropy_candidate",
-    "token_log_ratio",
-)
-RAW_STATISTICS = frozenset({"logit_drift", "logit_span"})
 LARGEST_VOCABULARY = 262_144
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """Which statistics are computed: names of `STATISTICS`, and top-k agreements as pairs `(k, ordered)`."""
-
-    statistics: frozenset[str]
-    top: tuple[tuple[int, bool], ...] = ()
-
-    def __post_init__(self) -> None:
-        unknown = self.statistics - set(STATISTICS)
-        if unknown:
-            raise ValueError(f"unknown row statistics: {', '.join(sorted(unknown))}")
-        if any(k < 1 or (k == 1 and ordered) for k, ordered in self.top):
-            raise ValueError("a top-k agreement needs k >= 1, and an order only where k > 1")
-
-    @property
-    def softmax(self) -> bool:
-        """Whether anything beyond the raw logits is needed."""
-        return bool(self.statistics - RAW_STATISTICS)
 
 
 @dataclass(frozen=True)
@@ -82,38 +44,22 @@ def row_statistics(
     temperature: float = 1.0,
     sampled_ids: torch.Tensor | None = None,
     workspace: Workspace | None = None,
+    backend: str | None = None,
 ) -> Rows:
     """Statistics of `plan` for logits `[N, V]` (bfloat16, float16, float32 or float64, any stride).
 
     `temperature` divides both sides for everything but `logit_drift` and `logit_span`. `sampled_ids` int64 `[N]` is
-    needed for `token_log_ratio`, which is otherwise left out. Raises `MonitorInputError` for inputs that cannot be
-    compared. Formulas: one sweep around the mean drift under the reference, every term of the sums non-negative.
-    On a device other than the CPU one synchronisation a call decides whether any row needs the float64 path.
+    needed for `token_log_ratio`, which is otherwise left out. `backend` names a row of `backends.BACKENDS`; None takes
+    the fastest one that can run here. Raises `MonitorInputError` for inputs that cannot be compared. Formulas: one
+    sweep around a pilot shift, every term of the sums non-negative. On a device other than the CPU the `lean` backend
+    synchronises once a call to decide whether any row needs the float64 path.
     """
     check_logits(reference, candidate)
     check_temperature(temperature)
     ids = check_sampled(sampled_ids, reference)
-    statistics = plan.statistics if ids is not None else plan.statistics - {"token_log_ratio"}
-    count, width = reference.shape
-    space = (workspace or Workspace()).prepared(reference, candidate)
-    sums = TileSums(count, reference.device)
-    tops = {agreement_column(k, ordered): torch.zeros_like(sums.sums["S"]) for k, ordered in plan.top}
-    best = (1, False) in plan.top
-    for start, stop in _tiles(count, width, reference.device):
-        z, w = reference[start:stop], candidate[start:stop]
-        tile_sums(z, w, space, sums.rows(start, stop), statistics, 1.0 / temperature, top=best)
-        for k, ordered in plan.top:
-            if k > 1:
-                tops[agreement_column(k, ordered)][start:stop] = top_agreement(z, w, k, ordered, space)
-    if best:
-        tops[agreement_column(1, False)] = sums.sums["top"]
-    values = sums.finish(statistics, 1.0 / temperature, reference, candidate, ids)
-    if plan.softmax:
-        careful_rows(reference, candidate, sums.careful(), values, 1.0 / temperature, ids)
-    values |= tops
-    nan = torch.full((), torch.nan, dtype=torch.float64, device=reference.device)
-    values = {name: torch.where(sums.invalid, nan, column) for name, column in values.items()}
-    return Rows(values, sums.invalid, sums.reference_only, sums.candidate_only)
+    asked = plan if ids is not None else plan.without_samples()
+    table, invalid, only = run(reference, candidate, asked, temperature, ids, workspace, backend)
+    return Rows(dict(zip(asked.columns, table.unbind(0), strict=True)), invalid, only[0], only[1])
 
 
 def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
@@ -154,16 +100,11 @@ def check_sampled(sampled_ids: torch.Tensor | None, reference: torch.Tensor) -> 
     if sampled_ids.dtype.is_floating_point or sampled_ids.dtype == torch.bool:
         raise option_error("sampled_ids", f"dtype {sampled_ids.dtype} holds no token ids")
     ids = sampled_ids.to(reference.device, torch.int64)
+    if torch.compiler.is_compiling():
+        return ids.clamp(0, width - 1)
     if count and ids.device.type == "cpu" and (int(ids.min()) < 0 or int(ids.max()) >= width):
         raise option_error("sampled_ids", f"ids from {int(ids.min())} to {int(ids.max())}, vocabulary is {width} wide")
     return ids.clamp(0, width - 1)
-
-
-def _tiles(count: int, width: int, device: torch.device) -> Iterator[tuple[int, int]]:
-    """Row ranges that fit the cache (CPU) or amortise a launch (elsewhere)."""
-    step = max(1, Workspace.elements(device) // width)
-    for start in range(0, count, step):
-        yield start, min(start + step, count)
 
 
 __all__ = ["RAW_STATISTICS", "STATISTICS", "RowPlan", "Rows", "Workspace", "row_statistics"]

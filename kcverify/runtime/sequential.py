@@ -8,7 +8,7 @@ log e-value is compared with `ln(1/level)`: by Ville, the error over all looks t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -84,7 +84,7 @@ def bets(limit: float, side: str, *, bounded: bool = True) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=256)
-def _rate_points(limit: float, side: str) -> tuple[tuple[float, float, float], ...]:
+def rate_points(limit: float, side: str) -> tuple[tuple[float, float, float], ...]:
     """`(ln weight, ln(p/limit), ln((1-p)/(1-limit)))` of the alternatives of a rate test."""
     odds, sign = limit / (1.0 - limit), 1.0 if side == "above" else -1.0
     rates = [odds * 2.0 ** (sign * j / 2.0) for j in range(1, GRID + 1)]
@@ -110,7 +110,7 @@ def log_e_rate(exceeding: int, total: int, limit: float, side: str) -> float:
     return log_sum(
         [
             weight + (exceeding * up if exceeding else 0.0) + clean * down
-            for weight, up, down in _rate_points(limit, side)
+            for weight, up, down in rate_points(limit, side)
         ]
     )
 
@@ -200,28 +200,85 @@ def _clean_log_e(requests: int, limit: float, kind: str) -> float:
 
 def certified_rate(requests: int, confidence: float) -> float:
     """Smallest rate that `requests` clean requests certify under peeking (rounded up), 1.0 if none."""
-    low, high, bound = 0.0, 1.0, math.log(1.0 / (1.0 - confidence))
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if 0.0 < middle < 1.0 and log_e_rate(0, requests, middle, "below") >= bound:
-            high = middle
-        else:
-            low = middle
-    return high
+    return rate_upper_limit(0, requests, 1.0 - confidence)
 
 
 def alarm_count(total: int, limit: float, level: float = 0.05) -> int | None:
-    """Smallest number of exceeding units out of `total` that fails a rate clause; None if none does."""
+    """Smallest number of exceeding units out of `total` that fails a rate clause; None if none does.
+
+    By bisection: the evidence grows with the number of exceeding units.
+    """
     bound = math.log(1.0 / level)
-    first = math.floor(total * limit) + 1
-    return next((s for s in range(first, total + 1) if log_e_rate(s, total, limit, "above") >= bound), None)
+    return _first(total, lambda s: log_e_rate(s, total, limit, "above") >= bound)
 
 
 def certificate_count(total: int, limit: float, level: float = 0.05) -> int | None:
     """Largest number of exceeding units out of `total` that passes a rate clause; None if none does."""
     bound = math.log(1.0 / level)
-    passing = [s for s in range(math.ceil(total * limit) + 1) if log_e_rate(s, total, limit, "below") >= bound]
-    return max(passing) if passing else None
+    failing = _first(total, lambda s: log_e_rate(s, total, limit, "below") < bound)
+    return total if failing is None else failing - 1 if failing else None
+
+
+def _first(last: int, holds: Callable[[int], bool]) -> int | None:
+    """Smallest number of 0..last for which a monotone property holds."""
+    if not holds(last):
+        return None
+    low, high = -1, last
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def log_e_mean_at(record: Wealth, limit: float, mean: float) -> float:
+    """Log e-value against 'the mean is at least `mean`' from the wealths kept for `limit`; values in [0, 1].
+
+    Under that null `E[1 - l(Y - limit)] <= 1 + l(limit - mean)`, so each wealth over that factor to the power of the
+    requests is a supermartingale; at `mean = limit` this is the pass side of the clause. It grows with `mean`.
+    """
+    return log_sum(
+        [
+            w / SCALE - record.requests * math.log1p(bet * (limit - mean))
+            for w, bet in zip(record.below, bets(limit, "below"), strict=True)
+        ]
+    ) - math.log(BETS)
+
+
+def log_e_share_at(record: Wealth, limit: float, share: float) -> float:
+    """`log_e_share` against 'the mean share is at least `share`', in (0, 1), from the wealths kept for `limit`."""
+    rate = log_e_rate(record.exceeding, record.requests, share, "below")
+    return log_sum([log_e_mean_at(record, limit, share), rate]) - math.log(2.0)
+
+
+def upper_limit(log_e: Callable[[float], float], level: float) -> float:
+    """Smallest rate or mean that is rejected as too large at `level`, rounded up; 1.0 if none is.
+
+    `log_e(x)` is the log e-value against 'at least x', growing in x; the limit then holds at all looks together with
+    probability `1 - level`. The margin covers the rounding of the sums.
+    """
+    low, high, bound = 0.0, 1.0, math.log(1.0 / level)
+    for _ in range(64):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        value = log_e(middle)
+        low, high = (low, middle) if value >= bound + 1e-9 * max(1.0, abs(value)) else (middle, high)
+    return high
+
+
+def rate_upper_limit(exceeding: int, total: int, level: float) -> float:
+    """Upper confidence limit of a rate, valid under peeking."""
+    return upper_limit(lambda p: log_e_rate(exceeding, total, p, "below"), level)
+
+
+def share_upper_limit(record: Wealth, limit: float, level: float) -> float:
+    """Upper confidence limit of the mean share of exceeding tokens; the record's wealths are those for `limit`."""
+    return upper_limit(lambda p: log_e_share_at(record, limit, p), level)
+
+
+def mean_upper_limit(record: Wealth, limit: float, level: float) -> float:
+    """Upper confidence limit of the mean of values in [0, 1]; the record's wealths are those for `limit`."""
+    return upper_limit(lambda p: log_e_mean_at(record, limit, p), level)
 
 
 def fold(values: Mapping[float, int], limit: float, *, bounded: bool = True) -> Wealth:

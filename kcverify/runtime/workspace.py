@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -38,3 +39,10 @@ class Workspace:
     def views(self, rows: int, width: int) -> list[torch.Tensor]:
         """The buffers as `[rows, width]`."""
         return [buffer[: rows * width].view(rows, width) for buffer in self.buffers]
+
+
+def tiles(count: int, width: int, device: torch.device) -> Iterator[tuple[int, int]]:
+    """Row ranges that fit the cache (CPU) or amortise a launch (elsewhere)."""
+    step = max(1, Workspace.elements(device) // width)
+    for start in range(0, count, step):
+        yield start, min(start + step, count)

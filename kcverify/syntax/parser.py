@@ -16,14 +16,15 @@ from kcverify.resources import grammar_text
 from kcverify.source import Source, Span
 from kcverify.syntax import lalr, repair, tree
 from kcverify.syntax.build import RULES
-from kcverify.syntax.scan import scan
+from kcverify.syntax.scan import lone_return, long_name, scan
 
 
 @dataclass(frozen=True)
 class SyntaxLimits:
-    """What one file may cost: characters, bracket depth, errors shown, and characters parsed again after errors."""
+    """What one file may cost: characters (of a file, of a name), bracket depth, errors shown, text parsed after them."""
 
     characters: int = 400_000
+    name: int = 100
     depth: int = 64
     errors: int = 20
     work: int = 2_000_000
@@ -101,6 +102,12 @@ def parse(source: Source, report: Report, limits: SyntaxLimits = LIMITS) -> tree
     if len(text) > limits.characters:
         report.add("file_too_large", Span(source, 0, 0), size=len(text), limit=limits.characters)
         return tree.File(source)
+    if (lone := lone_return(text)) is not None:
+        report.add("lone_return", Span(source, lone, lone + 1))
+        return tree.File(source)
+    if (long := long_name(text, limits.name)) is not None:
+        report.add("name_too_long", Span(source, *long), size=long[1] - long[0], limit=limits.name)
+        return tree.File(source)
     first = scan(text)
     if first.depth > limits.depth:
         span = Span(source, first.deepest, first.deepest + 1)
@@ -126,6 +133,9 @@ def parse_fragment(
 
     `kind` is one of FRAGMENTS; `place` gives the span in `source` of two offsets of `text`.
     """
+    if (long := long_name(text, limits.name)) is not None:
+        report.add("name_too_long", place(*long), size=long[1] - long[0], limit=limits.name)
+        return None
     found = scan(text)
     if found.depth > limits.depth:
         report.add("nesting_too_deep", place(0, len(text)), depth=found.depth, limit=limits.depth)

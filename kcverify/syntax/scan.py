@@ -57,6 +57,24 @@ def scan(text: str) -> Scan:
     return Scan(tuple(comments), tuple(open_quotes), tuple(boundaries), closing, tuple(braces), depth, deepest)
 
 
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+
+
+def lone_return(text: str) -> int | None:
+    """Offset of the first carriage return that no line feed follows; None where there is none."""
+    match = _LONE_RETURN.search(text)
+    return match.start() if match is not None else None
+
+
+def long_name(text: str, limit: int) -> tuple[int, int] | None:
+    """Start and end of the first word of more than `limit` characters outside comments and quoted text."""
+    if len(text) <= limit:
+        return None
+    longer = re.compile(rf'"[^"\r\n]*"?|#[^\n]*|(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]{{{limit},}})')
+    found = next((match for match in longer.finditer(text) if match[1] is not None), None)
+    return found.span(1) if found is not None else None
+
+
 def comments(source: Source) -> tuple[Span, ...]:
     """Every comment of the source, from its `#` to the end of its line."""
     return tuple(Span(source, start, end) for start, end in scan(source.text).comments)

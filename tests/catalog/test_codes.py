@@ -18,6 +18,7 @@ LANGUAGE = [row for row in codes.ROWS if row.id < "KC2"]
 FINDINGS = [row for row in codes.ROWS if "KC2" <= row.id < "KC3"]
 WITHOUT_CONTRACT = {
     "more_errors", "unknown_parameter", "file_too_large", "use_depth", "parent_ambiguous", "extends_depth",
+    "deprecated",
 }  # fmt: skip
 KERNEL_NOTE = "not_enforced"
 

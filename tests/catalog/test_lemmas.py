@@ -9,10 +9,12 @@ import pytest
 
 from kcverify.bounds.graph import Fact, Node, Parameters, apply, lifts
 from kcverify.bounds.shape import lemma_shape
+from kcverify.catalog.lemmas import BY_NAME as LEMMAS
 from kcverify.catalog.lemmas import ROWS
+from kcverify.catalog.lemmas.attained import ROWS as WORST_CASES
 from kcverify.catalog.model import Mode
-from kcverify.catalog.quantities import BY_NAME, PARAMETERS, RHO
-from kcverify.enclosure import ball, precision, value_up
+from kcverify.catalog.quantities import BY_NAME, HORIZON, PARAMETERS, RHO
+from kcverify.enclosure import ball, precision, value_down, value_up
 from kcverify.reference.witness import WITNESSES
 
 VALUES = {
@@ -129,7 +131,12 @@ def test_zero_drift_gives_zero_bound(row):
         return
     fact = conclude(row, {p: F(0) for p in row.premises})
     assert fact is not None
-    neutral = {"perplexity_factor": F(1), "clip_room_above": VALUES["clip"], "clip_room_below": VALUES["clip"]}
+    neutral = {
+        "perplexity_factor": F(1),
+        "mean_perplexity_factor": F(1),
+        "clip_room_above": VALUES["clip"],
+        "clip_room_below": VALUES["clip"],
+    }
     start = neutral.get(row.conclusion, F(0) if BY_NAME[row.conclusion].upper else F(1))
     assert start <= fact.value + F(1, 10**20) and abs(fact.value - start) <= F(1, 10**20)
 
@@ -140,3 +147,34 @@ def test_lifts_follow_jensen():
     assert (Mode.MEAN, Mode.MEAN) in by["pinsker_forward"]
     assert (Mode.MEAN, Mode.MEAN) not in by["kl_of_span_forward"]
     assert (Mode.MEAN, Mode.MEAN) not in by["chi2_of_span"]
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.published is not None], ids=lambda r: r.name)
+def test_the_published_form_is_never_below_ours(row):
+    assert row.published_as
+    assert row.published.free_symbols <= row.bound.free_symbols
+    corner = PARAMETERS_AT.corner(row)
+    for values in samples(row, seed=4):
+        (premise,) = row.premises
+        mine = conclude(row, values)
+        at = {**corner, RHO: F(0), BY_NAME[premise].symbol: values[premise]}
+        high = BY_NAME[row.conclusion].high
+        theirs = value_up(row.published, at)
+        assert mine.value <= theirs * (1 + F(1, 10**30)) or mine.value == high <= theirs
+
+
+def test_the_forms_that_the_literature_has_are_named():
+    named = {r.name for r in ROWS if r.published is not None}
+    wanted = ("pinsker_forward", "tv_of_span", "seq_tv_union", "seq_tv_optimal", "reward_of_tv", "pg_bias_of_tv")
+    assert named >= set(wanted)
+
+
+@pytest.mark.parametrize("row", WORST_CASES, ids=lambda r: r.name)
+def test_no_bound_lies_below_an_attained_worst_case(row):
+    assert row.statement and row.argument and row.source and row.value.free_symbols
+    for x, h in ((F(1, 50), 64), (F(1, 5), 64), (F(1), 8), (F(1, 10), 1)):
+        box = Parameters({"horizon": (F(h), F(h))})
+        reached = value_down(row.value, {BY_NAME[row.premise].symbol: x, HORIZON: F(h)})
+        for name in row.bounds:
+            fact = apply(LEMMAS[name], (Fact(Node(row.premise, Mode.POINT), x),), Mode.SEQUENCE, box)
+            assert reached <= fact.value <= max(2 * reached, reached + F(1, 10)), (name, x, h)

@@ -46,7 +46,7 @@ def test_a_row_is_complete(row: Metric) -> None:
     low, high = row.range
     assert low is not None
     assert high is None or low < high
-    two_sided = row.quantity == "importance_ratio"  # splits into `ratio_above` and `ratio_below`
+    two_sided = row.quantity in ("importance_ratio", "perplexity_ratio")  # split into one quantity a side
     assert row.quantity is None or row.quantity in QUANTITIES or two_sided
     assert row.statistic is None or row.statistic in metrics.statistics_of(row)
     for argument in row.arguments:

@@ -13,7 +13,7 @@ from kcverify import driver
 from kcverify.cli import certificates, main
 from kcverify.emit.coq import emit_coq
 from kcverify.prove import kernel
-from kcverify.prove.certificate import certificate, text
+from kcverify.prove.certificate import certificate, statement, text
 from kcverify.prove.check import check
 from kcverify.source import Source
 
@@ -75,6 +75,35 @@ def test_a_shipped_contract_is_certified_claim_by_claim(path, tmp_path, capsys):
     for name in decided:
         assert f"{verdicts[name]} {name}:" in out
     assert kernel.main([str(written)]) == command(written)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "contracts").rglob("*.kc")), ids=lambda p: p.stem)
+def test_every_decided_claim_of_every_contract_is_certified(path):
+    for contract in driver.load(path):
+        doc = certificate(check(contract))
+        decided = [c for c in doc["claims"] if c["verdict"] != "UNKNOWN"]
+        assert all("not_certified" not in c for c in decided), "a verdict without a certificate: say so in the docs"
+        if decided:
+            assert sum(line.split()[0] in ("PROVED", "REFUTED") for line in statement(doc)) == len(decided)
+
+
+def test_check_says_what_is_certified_and_what_is_not(tmp_path, capsys):
+    words = [
+        "check",
+        str(ROOT / "contracts/published/p6_trust_region_masking.kc"),
+        "--certificate",
+        str(tmp_path / "c.json"),
+    ]
+    with pytest.raises(SystemExit):
+        main(words)
+    out = capsys.readouterr().out
+    assert "  certified: PROVED typical by " in out
+    assert "  not certified: UNKNOWN single: an open verdict" in out
+    with pytest.raises(SystemExit):
+        main([*words, "--format", "json"])
+    first = json.loads(capsys.readouterr().out)["files"][0]["contracts"][0]["certificate"]
+    assert {c["guarantee"]: c["certified"] for c in first} == {"typical": True, "single": False, "whole": True}
+    assert all(c["reason"] for c in first if not c["certified"])
 
 
 def test_exit_codes(tmp_path, capsys):

@@ -206,3 +206,122 @@ def test_the_answers_fit_their_schema(run: Run, tmp_path: Path) -> None:
     check.validate(json.loads(run.out))
     run("diff", "--format", "json", worked[0], worked[1])
     check.validate(json.loads(run.out))
+
+
+def test_fmt_goes_on_after_a_broken_file(run: Run, ugly: Path) -> None:
+    broken = ugly.with_name("broken.kc")
+    broken.write_text("contract c\nnumerical { a: tv <= -> L1 }\n", encoding="utf-8")
+    assert run("fmt", broken, ugly) == 2
+    assert "KC001" in run.err
+    assert ugly.read_text(encoding="utf-8") == TIDY
+
+
+def test_fmt_keeps_links_and_modes(run: Run, ugly: Path) -> None:
+    link = ugly.with_name("link.kc")
+    link.symlink_to(ugly)
+    ugly.chmod(0o640)
+    assert run("fmt", link) == 0
+    assert link.is_symlink() and ugly.read_text(encoding="utf-8") == TIDY
+    assert ugly.stat().st_mode & 0o777 == 0o640
+    assert run("schema", "-o", "/dev/null") == 0
+    assert not list(ugly.parent.glob("*.partial"))
+
+
+def test_convert_says_which_comments_stay_behind(run: Run, ugly: Path) -> None:
+    assert run("convert", ugly, "--to", "yaml", "-o", ugly.with_name("c.yaml")) == 0
+    assert "1 comment stays behind" in run.err
+    assert run("convert", ugly, "--to", "kc") == 0
+    assert run.err == "" and "# note" in run.out
+    path = ugly.with_name("c.yaml")
+    assert run("convert", path, "--to", "json") == 0
+    assert run.err == ""
+    path.write_text(path.read_text(encoding="utf-8") + "# one\n  # two\n", encoding="utf-8")
+    assert run("convert", path, "--to", "kc") == 0
+    assert "2 comments stay behind" in run.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--temperature", "1..0.5"], "--temperature: the range 1..0.5 is reversed"),
+        (["--temperature", "0..1"], "--temperature: a temperature must be above 0"),
+        (["--reward", "0..0"], "--reward: `0..0` is not a range with two ends"),
+        (["--horizon", "0"], "--horizon: `0` is not a whole number of at least 1"),
+        (["--tolerance", "-1"], "--tolerance: a tolerance must be above 0"),
+        (["--tolerance", "1"], "--tolerance: a reward in [0, 1] never moves by more than 1"),
+        (["--exception", "100%"], "--exception: `100%` is not a share"),
+    ],
+)
+def test_init_names_the_option_that_is_wrong(run: Run, words: list[str], said: str) -> None:
+    assert run("init", "--defaults", *words) == 2
+    assert said in run.err
+    assert "contract.kc:" not in run.err
+
+
+def test_init_asks_again_after_an_answer_that_is_not_usable() -> None:
+    from kcverify.output.init import ask
+
+    answers = iter(["0", "64"])
+    asked: list[str] = []
+
+    def question(words: str, default: str) -> str:
+        asked.append(words)
+        return next(answers) if QUESTIONS["horizon"] in words else default
+
+    assert ask({}, question).horizon == "64"
+    again = asked[list(QUESTIONS).index("horizon") + 1]
+    assert again == f"`0` is not a whole number of at least 1; {QUESTIONS['horizon']}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of this kind is not there")
+def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
+    import os
+    import subprocess
+
+    ours, theirs = os.openpty()
+    path = tmp_path / "asked.kc"
+    command = [sys.executable, "-m", "kcverify", "init", "-o", str(path)]
+    os.write(ours, b"asked\n\n\n\n0\n64\n\n\n\n")
+    done = subprocess.run(command, stdin=theirs, capture_output=True, timeout=120, cwd=ROOT, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert b"is not a whole number of at least 1" in done.stderr
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("contract asked") and "64 tokens" in text
+
+
+@pytest.mark.parametrize("option", ["--explain", "--all-cores", "--second-solver"])
+def test_what_a_format_has_no_place_for_is_refused(run: Run, option: str) -> None:
+    assert run("check", ROOT / "contracts" / "rl_rollout.kc", "--format", "sarif", option) == 2
+    assert f"{option}: `--format sarif` has no place for it" in run.err
+
+
+def test_a_band_over_tokens_points_at_slices(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.kc"
+    path.write_text("contract c\nnumerical { a: tv <= 0.1 when prompt_tokens in [0, 8192) -> L1 }\n", encoding="utf-8")
+    assert run("check", path) == 2
+    assert "write `slice NAME = prompt_tokens in [0, 8192)`, and `on NAME` in the clause" in run.out
+
+
+def test_every_code_is_explained(run: Run) -> None:
+    from kcverify.codes import ROWS
+
+    for row in ROWS:
+        assert run("explain", row.id) == 0
+        by_id = run.out
+        assert run("explain", row.slug) == 0
+        assert run.out == by_id and row.why in by_id
+
+
+def test_an_interrupt_anywhere_ends_with_its_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Interrupted())))
+    assert run("check", "-") == 3
+    assert run.err == "interrupted\n"

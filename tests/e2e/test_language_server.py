@@ -21,6 +21,7 @@ numerical { drift: logit_span <= 0.01 on long -> L2; 漢
 }
 """
 GOOD = TEXT.replace("; 漢", "")
+GUARANTEE = "guarantee { g: reward_drift <= 1e-9 }\n"
 
 
 class Client:
@@ -32,6 +33,7 @@ class Client:
         self.uri = (folder / "x.kc").as_uri()
         self.notes: list[dict[str, Any]] = []
         self.count = 0
+        self.version: int | None = None
 
     def send(self, message: dict[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
@@ -68,6 +70,7 @@ class Client:
                 if message.get("method") == "textDocument/publishDiagnostics":
                     self.notes.remove(message)
                     found: list[dict[str, Any]] = message["params"]["diagnostics"]
+                    self.version = message["params"].get("version")
                     return found
             self.notes.append(self.receive())
 
@@ -75,6 +78,17 @@ class Client:
         document = {"uri": self.uri, "languageId": "kc", "version": 1, "text": text}
         self.note("textDocument/didOpen", textDocument=document)
         return self.diagnostics()
+
+    def change(self, version: int, text: str) -> None:
+        document = {"uri": self.uri, "version": version}
+        self.note("textDocument/didChange", textDocument=document, contentChanges=[{"text": text}])
+
+    def published(self, version: int) -> list[dict[str, Any]]:
+        """The next diagnostics of a version."""
+        while True:
+            last = self.diagnostics()
+            if self.version == version:
+                return last
 
     def at(self, method: str, line: int, character: int, **more: Any) -> Any:
         position = {"line": line, "character": character}
@@ -136,13 +150,49 @@ def test_quick_fixes_and_proofs(client: Client) -> None:
     assert edit["newText"] == "logit_span"
     assert edit["range"] == where
 
-    change = {"text": GOOD + "guarantee { g: reward_drift <= 1e-9 }\n"}
-    client.note("textDocument/didChange", textDocument={"uri": client.uri, "version": 2}, contentChanges=[change])
-    assert client.diagnostics() == []
+    client.change(2, GOOD + GUARANTEE)
+    assert client.published(2) == []
     client.note("textDocument/didSave", textDocument={"uri": client.uri})
+    assert client.diagnostics() == []
     assert {d["code"] for d in client.diagnostics()} & {"REFUTED", "UNKNOWN"}
     client.note("textDocument/didClose", textDocument={"uri": client.uri})
     assert client.diagnostics() == []
+
+
+def test_proofs_follow_as_one_types(client: Client) -> None:
+    assert client.open(GOOD) == []
+    client.change(2, GOOD + GUARANTEE)
+    assert client.published(2) == []
+    found = client.published(2)
+    [open_] = [d for d in found if d["code"] in ("REFUTED", "UNKNOWN")]
+    assert open_["range"]["start"] == {"line": 6, "character": 12}
+    client.change(3, GOOD + GUARANTEE.replace("1e-9", "nan"))
+    assert [d["code"] for d in client.published(3)] == ["KC130 number_not_finite"]
+
+
+def test_proofs_of_a_text_that_has_changed_are_never_shown(client: Client) -> None:
+    slow = "horizon <= 4096 tokens"
+    text = (GOOD + GUARANTEE).replace("horizon <= 8 tokens", slow).replace(" on long", "")
+    assert client.open(text) == []
+    for version in range(2, 8):
+        client.change(version, f"# {version}\n{text}")
+    client.change(8, GOOD)
+    seen = []
+    while seen.count(8) < 2:
+        client.diagnostics()
+        seen.append(client.version)
+    assert seen == sorted(seen)
+    assert all(seen.count(version) <= 1 for version in range(2, 8))
+
+
+def test_a_closed_document_gets_no_proofs(client: Client) -> None:
+    assert client.open(GOOD + GUARANTEE) == []
+    client.note("textDocument/didClose", textDocument={"uri": client.uri})
+    assert client.diagnostics() == []
+    client.uri = client.uri.replace("x.kc", "y.kc")
+    assert client.open(GOOD) == []
+    client.diagnostics()
+    assert not any(n["params"].get("uri", "").endswith("x.kc") for n in client.notes if "params" in n)
 
 
 def test_an_untitled_and_a_broken_document(client: Client) -> None:

@@ -26,9 +26,10 @@ from kcverify.enclosure import ball, enclose, precision, rational, value_down, v
 from kcverify.prove import corner, linear
 from kcverify.prove.budget import derive, fill
 from kcverify.prove.consistency import consistency
+from kcverify.prove.encoding import encode, number
 from kcverify.prove.obligations import atoms, certifiable, in_graph, obligations, whole_piece
 from kcverify.prove.prover import prove
-from kcverify.prove.question import Effort, Question
+from kcverify.prove.question import Question
 from kcverify.prove.question import linear as question_linear
 from kcverify.prove.question.peel import span_of_kl
 from kcverify.prove.verdict import Limits
@@ -42,7 +43,11 @@ HEAD = (
 
 def _contract(numerical: str, guarantee: str = "", sampler: str = "full_softmax", horizon: int = 1, more: str = ""):
     head = HEAD.format(sampler=sampler, horizon=horizon)
-    body = f"numerical {{\n{numerical}\n}}\n" + more + (f"guarantee {{\n{guarantee}\n}}\n" if guarantee else "")
+    body = (
+        (f"numerical {{\n{numerical}\n}}\n" if numerical else "")
+        + more
+        + (f"guarantee {{\n{guarantee}\n}}\n" if guarantee else "")
+    )
     return contract_of(head + body)
 
 
@@ -85,7 +90,7 @@ def questions() -> Found:
     rng = Random(11)
     near = [x for x in (rq.near_tight(rng) for _ in range(110)) if x is not None]
     for i, (question, truth) in enumerate([*known, *near]):
-        answer = question_linear.linear(question, Effort(constant_bits=6 + i % 7, doublings=0))
+        answer = question_linear.linear(question, Limits(constant_bits=6 + i % 7, doublings=0))
         if answer is not None and (answer.status.value == "PROVED") is not truth:
             yield f"{question.name}: {answer.status.value}, truth {truth}"
     box = {rq.d: (F(0), F(1)), rq.T: (F(1, 10), F(2))}
@@ -100,10 +105,10 @@ def questions() -> Found:
         (-rq.d, ((rq.T / 20 - rq.d,),), True),
         (sp.Rational(1, 50) - rq.d, ((rq.T / 20 - rq.d,),), False),
     ):
-        answer = question_linear.linear(Question(box, goal, hypotheses), Effort())
+        answer = question_linear.linear(Question(box, goal, hypotheses), Limits())
         if answer is None or (answer.status.value == "PROVED") is not truth:
             yield f"{goal} <= 0 under {hypotheses}: {answer and answer.status}"
-    sharp = [k for k in QUESTIONS if not k.hard and question_linear.linear(k.question, Effort()) is None]
+    sharp = [k for k in QUESTIONS if not k.hard and question_linear.linear(k.question, Limits()) is None]
     yield from (f"{k.question.name}: undecided" for k in sharp)
 
 
@@ -118,7 +123,7 @@ def links() -> Found:
     whole = whole_piece(contract, "")
     boxes = corner.piece_parameters(contract, claims[0], whole)
     given = [a for c in contract.clauses if in_graph(c) for a in atoms(c)]
-    encoding = linear.encode(whole, boxes, given, [a for o in claims for a in o.atoms])
+    encoding = encode(whole, boxes, given, [a for o in claims for a in o.atoms])
     seen: dict[str, int] = {}
     for link in encoding.links:
         if link.premise is None:
@@ -150,10 +155,11 @@ def links() -> Found:
 
 
 def _holds(encoding, formula, values) -> bool:
-    substitution = [(encoding.var(n), linear.z(x)) for n, x in values.items()]
-    return z3.is_true(
-        z3.simplify(z3.substitute(formula, *substitution, (encoding.temperature, linear.z(encoding.piece.low))))
-    )
+    at = {**{encoding.symbol(n): x for n, x in values.items()}, "T": encoding.piece.low}
+    solver = z3.Solver()
+    fixed = "".join(f"(assert (= {name} {number(x)}))" for name, x in at.items())
+    solver.from_string("".join(encoding.declarations()) + fixed + f"(assert {formula})")
+    return solver.check() == z3.sat
 
 
 def _formula(link, encoding) -> Found:
@@ -209,18 +215,34 @@ FIXED: tuple[tuple[str, str, int, str, str], ...] = (
     ("c: tv <= 0.001 except 0.1% -> L1", "t: reward_drift <= 0.01598\nf: reward_drift <= 0.0079", 8, "t", "f"),
     ("c: mean tv <= 0.001 -> L1", "t: reward_drift <= 0.008", 8, "t", ""),
     ("c: logit_span <= 0.1 -> L1", "f: reward_drift <= 0.09\nn: ess >= 0.97\nt: ess >= 0.94", 8, "t", "f n"),
+    ("c: logit_span(mass = 0.999) <= 0.1 -> L1", "t: tv <= 0.042601\nf: tv <= 0.0425\nk: logit_span(mass = 0.9) <= 0.1\nn: logit_span <= 0.5\nm: logit_span(mass = 0.9999) <= 0.5", 1, "t k", "f n m"),
+    ("c: logit_span(mass = 0.6) <= 0.001 -> L1\nd: logit_span(mass = 0.999) <= 1 -> L1", "f: tv <= 0.3\nt: tv <= 0.3955", 1, "t", "f"),
+    ("c: logit_span(mass = 0.999) <= 0.1 except 1% -> L1", "t: tv <= 0.042601 except 1%\nf: tv <= 0.042601", 1, "t", "f"),
     ("c: log_ratio <= 0.05 except 1% -> L1", "f: ess >= 0.5\nn: clip_share(clip = 0.2) <= 30%\nt: clip_share(clip = 0.2) <= 26% except 1%", 1, "t", "f n"),
+)  # fmt: skip
+
+
+# clauses on choices, claims -> claims that are true, and that are false
+CHOICES: tuple[tuple[str, str, str, str], ...] = (
+    ("s: agreement(top = 1) >= 99% -> L1", "t: flip_rate <= 1%\nk: agreement >= 98%\nf: agreement >= 99.5%\nn: flip_rate <= 1% on a\nm: agreement >= 98% on a", "t k", "f n m"),
+    ("s: flip_rate(margin = 0.1) <= 1% -> L1", "t: flip_rate(margin = 0.2) <= 1%\nf: flip_rate <= 1%\nn: agreement(top = 1) >= 99%", "t", "f n"),
+    ("s: agreement(top = 5) >= 99% -> L1", "f: flip_rate <= 1%\nn: agreement(top = 1) >= 99%", "", "f n"),
+    ("s: ece_drift(bins = reference, count = 10) <= 0.01 -> L1", "t: ece_drift(bins = reference, count = 10) <= 0.01\nf: ece_drift(bins = reference, count = 15) <= 0.02\nn: ece_drift(bins = own, count = 10) <= 0.02\nm: ece_drift(bins = reference, count = 5) <= 0.02", "t", "f n m"),
+    ("s: ece_drift(bins = own, count = 10) <= 0.01 -> L1", "n: ece_drift(bins = reference, count = 10) <= 0.02", "", "n"),
+    ("s: agreement(top = 1) >= 100% -> L1", "f: ece_drift(bins = reference) <= 0.9", "", "f"),
+    ("s: perplexity_ratio in [0.9, 1.2] -> L1", "t: perplexity_ratio in [0.9, 1.2]\nf: perplexity_ratio in [0.9, 1.15]\nn: perplexity_ratio in [0.95, 1.2]", "t", "f n"),
 )  # fmt: skip
 
 
 def contracts() -> Found:
     """Fixed contracts: what is true must be proved, what is false must not; no refutation of a truth."""
-    for numerical, guarantee, horizon, true, false in FIXED:
-        contract = _contract(numerical, guarantee, horizon=horizon)
+    fixed = [(_contract(n, g, horizon=h), t, f) for n, g, h, t, f in FIXED]
+    fixed += [(_contract("", g, more=f"statistical {{\n{s}\n}}\n"), t, f) for s, g, t, f in CHOICES]
+    for contract, true, false in fixed:
         for v in prove(contract):
             name, status = v.claim.name, v.status.value
             if (name in true.split() and status != "PROVED") or (name in false.split() and status == "PROVED"):
-                yield f"{numerical!r}: {v.claim.text} is {status}"
+                yield f"{contract.clauses[0].text}: {v.claim.text} is {status}"
             yield from _replayed(contract, v)
     for sampler in ("greedy", "top_p(0.9)", "top_k(40)"):
         contract = _contract(
@@ -233,6 +255,14 @@ def contracts() -> Found:
         )
 
 
+def _binds(clause, temperature) -> bool:
+    if clause.band is None:
+        return True
+    i = clause.band.interval
+    above = i.low is None or temperature >= i.low
+    return above and (i.high is None or temperature < i.high or (temperature == i.high and not i.open_high))
+
+
 def _replayed(contract, verdict) -> Found:
     """A counterexample computed again from its logits, in plain floating point."""
     c = verdict.counterexample
@@ -240,7 +270,7 @@ def _replayed(contract, verdict) -> Found:
         return
     t = float(c.temperature)
     values = measure([float(z) for z in c.reference_logits], [float(z) for z in c.candidate_logits], t)
-    for clause in (*contract.clauses, verdict.claim):
+    for clause in (*(k for k in contract.clauses if _binds(k, c.temperature)), verdict.claim):
         for a in atoms(clause):
             name = a.node.quantity
             value = {
@@ -252,6 +282,8 @@ def _replayed(contract, verdict) -> Found:
                 "pg_bias": 2 * values["tv"],
                 "ess": 1 / (1 + values["chi2"]),
             }.get(name, values.get(name))
+            if value is None:
+                continue
             limit = float(a.at(c.temperature))
             over = value - limit if a.upper else limit - value
             if clause is verdict.claim:
@@ -281,7 +313,7 @@ def coupled() -> Found:
         usable = [c for c in contract.clauses if certifiable(c, contract.clauses)]
         whole = whole_piece(contract, "")
         boxes = corner.piece_parameters(contract, o, whole)
-        encoding = linear.encode(whole, boxes, [a for c in usable for a in atoms(c)], o.atoms)
+        encoding = encode(whole, boxes, [a for c in usable for a in atoms(c)], o.atoms)
         answer = linear.entails(encoding, usable, o.atoms, Limits())
         if answer.proved is not (o.claim.name in "tk"):
             yield f"linear: {o.claim.text} is {answer.proved}"

@@ -14,10 +14,11 @@ from worlds import broken
 
 from kcverify.exact import decimal_up
 from kcverify.prove import corner, linear
+from kcverify.prove.encoding import encode
 from kcverify.prove.obligations import applies, atoms, certifiable, in_graph, obligations, whole_piece
 from kcverify.prove.prover import prove
-from kcverify.prove.question import Effort, decide
 from kcverify.prove.question import corner as question_corner
+from kcverify.prove.question import decide
 from kcverify.prove.question import linear as question_linear
 from kcverify.prove.question import paving as question_paving
 from kcverify.prove.smtlib import smtlib
@@ -40,7 +41,7 @@ def questions(seed: int, n: int):
 def test_300_questions_at_few_bits_are_never_wrong(seed):
     decided = 0
     for i, (question, truth) in enumerate(questions(seed, 50)):
-        effort = Effort(constant_bits=6 + i % 7, doublings=0)
+        effort = Limits(constant_bits=6 + i % 7, doublings=0)
         answer = question_linear.linear(question, effort)
         if answer is not None:
             decided += 1
@@ -58,9 +59,9 @@ def test_questions_at_full_precision_are_all_decided(seed):
 def test_steps_never_disagree():
     for question, truth in questions(200, 40):
         answers = [
-            question_corner.corner(question, Effort()),
-            question_linear.linear(question, Effort()),
-            question_paving.paving(question, Effort(boxes=40)),
+            question_corner.corner(question, Limits()),
+            question_linear.linear(question, Limits()),
+            question_paving.paving(question, Limits(boxes=40)),
         ]
         found = {TRUTH[a.status] for a in answers if a is not None and a.status in TRUTH}
         assert found <= {truth}
@@ -81,10 +82,12 @@ def test_a_refined_question_stays_proved_and_halves_make_a_whole():
         assert (set(halves) == {Status.PROVED}) is truth
 
 
+@pytest.mark.needs("cvc5")
 def test_cvc5_agrees_on_questions():
-    second = pytest.importorskip("kcverify.prove.question.second", reason="needs cvc5", exc_type=ImportError)
+    from kcverify.prove.second_solver import second_opinion
+
     for question, truth in questions(500, 12):
-        found = second.second_opinion(question_linear.smtlib(question, Effort()))
+        found = second_opinion(question_linear.smtlib(question, Limits()))
         assert found == ("unsat" if truth else "sat"), question
 
 
@@ -182,7 +185,7 @@ def _linear_answers(contract):
         counted = [c for c in usable if certifiable(c, usable)]
         whole = whole_piece(contract, o.scope)
         boxes = corner.piece_parameters(contract, o, whole)
-        encoding = linear.encode(whole, boxes, [a for c in counted for a in atoms(c)], o.atoms)
+        encoding = encode(whole, boxes, [a for c in counted for a in atoms(c)], o.atoms)
         yield o, encoding, counted, linear.entails(encoding, counted, o.atoms, Limits())
 
 
@@ -206,11 +209,13 @@ def test_corner_and_linear_agree_where_nothing_is_coupled():
                 assert answer.proved, plain.text()
 
 
+@pytest.mark.needs("cvc5")
 def test_cvc5_agrees_on_contracts():
-    second = pytest.importorskip("kcverify.prove.question.second", reason="needs cvc5", exc_type=ImportError)
+    from kcverify.prove.second_solver import second_opinion
+
     for draft in drafts(1100, 3):
         for o, encoding, counted, answer in list(_linear_answers(contract_of(draft.text())))[:3]:
-            opinion = second.second_opinion(smtlib(encoding, counted, o.atoms))
+            opinion = second_opinion(smtlib(encoding, counted, o.atoms))
             assert opinion in ("sat", "unsat")
             if answer.proved or not answer.reason:
                 assert (opinion == "unsat") is answer.proved

@@ -26,6 +26,8 @@ ROWS: tuple[Lemma, ...] = (
         parameters=("reward_range",),
         modes=S2S,
         attained=Attained("likelihood_reward"),
+        published=2 * Rg * tH,
+        published_as="2 R_max TV_H, R_max the largest reward of a reward from 0",
     ),
     Lemma(
         "reward_of_chi2",
@@ -51,6 +53,8 @@ ROWS: tuple[Lemma, ...] = (
         inverse=BY_NAME["pass_rate_drift"].symbol,
         modes=S2S,
         attained=Attained("likelihood_reward"),
+        published=2 * tH,
+        published_as="2 R_max TV_H with R_max = 1",
     ),
     Lemma(
         "pg_bias_of_tv",
@@ -64,6 +68,8 @@ ROWS: tuple[Lemma, ...] = (
         parameters=("advantage", "score_norm"),
         modes=S2S,
         attained=Attained("likelihood_gradient"),
+        published=2 * A * G * tH,
+        published_as="the same: A G times the L1 distance",
     ),
     Lemma(
         "pg_bias_of_tokens",

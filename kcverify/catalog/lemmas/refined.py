@@ -19,9 +19,10 @@ sigma, s, lam, t, k, kq, b = (
         "bc",
     )
 )
-kept, s_kept, tail, flips, thin = (
-    BY_NAME[n].symbol for n in ("trimmed_span", "trimmed_effective_span", "tail_mass", "disagreement", "thin_margin")
+kept, s_kept, tail, changes, thin = (
+    BY_NAME[n].symbol for n in ("trimmed_span", "trimmed_effective_span", "tail_mass", "choice_changes", "thin_margin")
 )
+u, v, flips = (BY_NAME[n].symbol for n in ("ratio_above", "ratio_below", "disagreement"))
 T, V, c = TEMPERATURE, VOCABULARY, CONFIDENCE
 _SOFTMAX = ("full_softmax",)
 POINT, MEAN, SEQUENCE = Mode.POINT, Mode.MEAN, Mode.SEQUENCE
@@ -65,8 +66,10 @@ ROWS: tuple[Lemma, ...] = (
         "tv",
         1 - (1 - tail) * (1 - sp.tanh(s_kept / 4)),
         "TV <= (1-eta) tanh(s_S/4) + eta",
-        "condition both sides on the kept set: there tv_of_span holds; outside at most eta moves",
+        "let eta = p(S^c) >= q(S^c): the sides overlap on S by at least (1-eta) times the overlap of their conditionals, whose "
+        "logits differ by a span sigma_S, so that tv_of_span holds for them",
         "tv_of_span",
+        attained=Attained("kept_and_disjoint"),
     ),
     Lemma(
         "tv_of_span_confident",
@@ -122,38 +125,107 @@ ROWS: tuple[Lemma, ...] = (
         Lemma(
             f"nll_{way}",
             ("log_ratio",),
-            "perplexity_factor",
+            name,
             sp.exp(lam),
             "perplexity moves by a factor of at most e^lambda",
-            "every token's log-probability moves by at most lambda (on average: by at most its mean)",
+            f"every token's log-probability moves by at most lambda{note}",
             "log_ratio_of_span",
-            inverse=sp.log(BY_NAME["perplexity_factor"].symbol),
+            inverse=sp.log(BY_NAME[name].symbol),
             modes=((mode, SEQUENCE),),
             attained=Attained("shifted_text"),
         )
-        for mode, way in ((POINT, "max"), (MEAN, "mean"))
+        for mode, way, name, note in (
+            (POINT, "max", "perplexity_factor", ", whatever the text"),
+            (
+                MEAN,
+                "mean",
+                "mean_perplexity_factor",
+                " on average over the tokens that the mean is about, and no other text",
+            ),
+        )
+    ),
+    Lemma(
+        "nll_floor",
+        ("log_ratio",),
+        "perplexity_floor",
+        sp.exp(-lam),
+        "perplexity keeps a factor of at least e^-lambda",
+        "nll_max with the sides exchanged",
+        "log_ratio_of_span",
+        inverse=-sp.log(BY_NAME["perplexity_floor"].symbol),
+        modes=((POINT, SEQUENCE),),
+        attained=Attained("shifted_text"),
+    ),
+    Lemma(
+        "perplexity_of_ratio_above",
+        ("ratio_above",),
+        "perplexity_factor",
+        1 + u,
+        "perplexity ratio <= largest p/q",
+        "it is the geometric mean of p/q over the tokens of the text",
+        "definition",
+        inverse=BY_NAME["perplexity_factor"].symbol - 1,
+        modes=((POINT, SEQUENCE),),
+        attained=Attained("repeated_token"),
+    ),
+    Lemma(
+        "perplexity_of_ratio_below",
+        ("ratio_below",),
+        "perplexity_floor",
+        1 - v,
+        "perplexity ratio >= smallest p/q",
+        "it is the geometric mean of p/q over the tokens of the text",
+        "definition",
+        inverse=1 - BY_NAME["perplexity_floor"].symbol,
+        modes=((POINT, SEQUENCE),),
+        attained=Attained("repeated_token"),
     ),
     Lemma(
         "topk_of_margin",
         ("thin_margin",),
-        "disagreement",
+        "choice_changes",
         thin,
         "top-k kept where span < margin; agreement >= M(tau) - rho",
         "a swap across the boundary needs an error difference of at least the margin, so the set changes on tokens of "
         "thin margin only; when the span is at most tau except on rho, these are at most 1 - M(tau) + rho, M(tau) the "
         "share of tokens whose margin exceeds tau",
         "counting",
+        inverse=changes,
+        modes=((MEAN, MEAN),),
+        attained=Attained("flip_at_margin"),
+    ),
+    Lemma(
+        "disagreement_of_changes",
+        ("choice_changes",),
+        "disagreement",
+        changes,
+        "disagreement <= choice changes",
+        "where the choices are equal, that token is most probable on both sides; the converse fails where tokens tie",
+        "definition",
         inverse=flips,
         modes=((MEAN, MEAN),),
         attained=Attained("flip_at_margin"),
     ),
     Lemma(
+        "flips_of_disagreement",
+        ("disagreement",),
+        "flips",
+        flips,
+        "flips beyond a margin <= disagreement",
+        "a flip at any margin is a disagreement; a tie of the reference has no margin, so the converse fails even at margin 0",
+        "definition",
+        inverse=BY_NAME["flips"].symbol,
+        modes=((MEAN, MEAN),),
+        attained=Attained("flip_at_margin"),
+    ),
+    Lemma(
         "ece_of_tv",
-        ("tv", "disagreement"),
+        ("tv", "choice_changes"),
         "ece_drift",
-        sp.Min(1, t + flips),
-        "|ECE drift| <= E[TV] + flip rate, bins fixed by the reference",
-        "with fixed bins each token's confidence moves by at most its TV and its correctness only where the top token changes",
+        sp.Min(1, t + changes),
+        "|ECE drift| <= E[TV] + rate of changed choices, bins fixed by the reference",
+        "with fixed bins each token's confidence moves by at most its TV and its correctness only where the choice changes; "
+        "agreement that counts a tie as equal does not bound the latter",
         "triangle inequality over the bins",
         modes=((MEAN, SEQUENCE),),
     ),

@@ -31,6 +31,7 @@ def mix(name: str) -> Lemma:
         "E[x] <= (1-rho) x + rho x_max",
         "split the expectation at the exception",
         "elementary",
+        inverse=high - (high - q.symbol) / (1 - RHO),
         modes=((POINT, MEAN),),
         attained=Attained("mix"),
     )
@@ -46,12 +47,19 @@ def pointwise_mean(name: str) -> Lemma:
         "E[x] <= max x",
         "a mean is at most the maximum",
         "elementary",
+        inverse=BY_NAME[name].symbol,
         modes=((POINT, MEAN),),
         attained=Attained("mix"),
     )
 
 
-_RATES = ("thin_margin", "disagreement", "tail_mass")  # shares of tokens already: they have no pointwise form
+_RATES = (
+    "thin_margin",
+    "choice_changes",
+    "disagreement",
+    "flips",
+    "tail_mass",
+)  # shares already: they have no pointwise form
 MIXES = tuple(
     mix(q.name) if q.high is not None else pointwise_mean(q.name)
     for q in QUANTITIES
@@ -72,6 +80,8 @@ ROWS: tuple[Lemma, ...] = (
         modes=P2S,
         requires=SOFTMAX,
         attained=Attained("fresh_symbol"),
+        published=H * RHO + H * t,
+        published_as="TV_H <= H t",
     ),
     Lemma(
         "seq_affinity",
@@ -84,6 +94,8 @@ ROWS: tuple[Lemma, ...] = (
         parameters=("horizon",),
         modes=P2S,
         requires=SOFTMAX,
+        published=H * RHO + H * s / 2,
+        published_as="TV_H <= H s/2",
     ),
     Lemma(
         "seq_tv_optimal",
@@ -100,6 +112,8 @@ ROWS: tuple[Lemma, ...] = (
         requires=SOFTMAX,
         monotone=dict.fromkeys(("s", "H", "rho"), 1),
         special=True,
+        published=H * RHO + H * s / 2,
+        published_as="TV_H <= H s/2",
     ),
     Lemma(
         "seq_tv_closed",
@@ -157,6 +171,8 @@ ROWS: tuple[Lemma, ...] = (
         attained=Attained("symmetric_ratio_repeat"),
         monotone={"lam": 1, "H": 1},
         not_after=("log_ratio_of_span",),
+        published=sp.Min(1, H * RHO + 1 - sp.exp(-H * lam)),
+        published_as="TV_H <= 1 - e^(-H lambda), basic composition",
     ),
     Lemma(
         "seq_chi2_product",
@@ -191,6 +207,7 @@ ROWS: tuple[Lemma, ...] = (
         "TV_H <= sum over the steps of E[TV_t]",
         "hybrid argument: change one step at a time, on contexts of the candidate's policy",
         "coupling",
+        inverse=tH / H,
         parameters=("horizon",),
         modes=M2S,
         requires=SOFTMAX,

@@ -86,6 +86,7 @@ ROWS: tuple[Lemma, ...] = (
         inverse=4 * sp.atanh(t),
         attained=Attained("span_two_point"),
         published=s / 2,
+        published_as="TV <= s/2",
     ),
     *(
         Lemma(
@@ -98,6 +99,7 @@ ROWS: tuple[Lemma, ...] = (
             "elementary; g(s) <= s^2/8 is Hoeffding's lemma",
             attained=Attained(f"span_kl_{way}"),
             published=s,
+            published_as="KL <= s, the largest log ratio",
         )
         for name, way, at in (
             (KLS[0], "forward", "maximal at 1 + theta(e^s-1) = (e^s-1)/s"),
@@ -125,6 +127,8 @@ ROWS: tuple[Lemma, ...] = (
         "elementary",
         inverse=2 * sp.asinh(sp.sqrt(x)),
         attained=Attained("span_chi2"),
+        published=(sp.exp(s) - 1) ** 2,
+        published_as="chi2 <= (e^s - 1)^2",
     ),
     Lemma(
         "ratio_above_of_log_ratio",
@@ -252,6 +256,8 @@ ROWS: tuple[Lemma, ...] = (
         "tv_of_ratio",
         inverse=2 * sp.atanh(t),
         attained=Attained("symmetric_ratio"),
+        published=1 - sp.exp(-lam),
+        published_as="TV <= 1 - e^-lambda",
     ),
     *(
         Lemma(
@@ -264,6 +270,7 @@ ROWS: tuple[Lemma, ...] = (
             "kl_of_ratio",
             attained=Attained("symmetric_ratio"),
             published=lam,
+            published_as="KL <= lambda",
         )
         for name, way in zip(KLS, ("forward", "reverse"), strict=True)
     ),
@@ -277,6 +284,8 @@ ROWS: tuple[Lemma, ...] = (
             "Pinsker's inequality; TV is symmetric, so either direction serves",
             "Pinsker 1964; Csiszar 1967",
             inverse=2 * t**2,
+            published=sp.sqrt(BY_NAME[name].symbol / 2),
+            published_as="the same",
         )
         for name, way in zip(KLS, ("forward", "reverse"), strict=True)
     ),
@@ -290,6 +299,8 @@ ROWS: tuple[Lemma, ...] = (
             "Jensen for ln BC, then tv_of_bc",
             "Bretagnolle and Huber 1979",
             inverse=-sp.log(1 - t**2),
+            published=1 - sp.exp(-BY_NAME[name].symbol) / 2,
+            published_as="TV <= 1 - exp(-KL)/2",
         )
         for name, way in zip(KLS, ("forward", "reverse"), strict=True)
     ),

@@ -65,8 +65,8 @@ ROWS: tuple[Metric, ...] = (
     _pointwise(
         "logit_span",
         "logit span drift",
-        "max minus min over the vocabulary of (candidate logit - reference logit); with `mass` below 100% over the "
-        "smallest set of tokens that holds that mass on both sides",
+        "max minus min over the vocabulary of (candidate logit - reference logit); with `mass` below 100% the smallest such "
+        "value over any set of tokens that holds that mass on both sides",
         "what softmax sees of a logit error: unchanged by adding a constant to a row",
         dimension=Dimension.LOGIT,
         quantity="logit_span",

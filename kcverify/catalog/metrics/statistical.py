@@ -29,6 +29,8 @@ def _row(
     carriers: tuple[Carrier, ...],
     arguments: tuple[Argument, ...] = (),
     dimension: Dimension = Dimension.NONE,
+    quantity: str | None = None,
+    caveat: str = "",
 ) -> Metric:
     return Metric(
         name,
@@ -43,6 +45,8 @@ def _row(
         level,
         carriers,
         arguments,
+        quantity,
+        caveat=caveat,
     )
 
 
@@ -50,7 +54,7 @@ ROWS: tuple[Metric, ...] = (
     _row(
         "agreement",
         "top-k agreement",
-        "share of tokens whose k most probable tokens are the same on both sides, as a set or in order",
+        "share of tokens whose k most probable tokens are the same on both sides, as a set or in order; ties count as agreement",
         "rank agreement",
         Direction.AT_LEAST,
         _UNIT,
@@ -61,6 +65,7 @@ ROWS: tuple[Metric, ...] = (
             Argument("top", default=_ONE, low=_ONE, high=Fraction(1000)),
             Argument("ordered", default="false", values=("true", "false")),
         ),
+        quantity="disagreement",
     ),
     _row(
         "rank",
@@ -76,7 +81,8 @@ ROWS: tuple[Metric, ...] = (
     _row(
         "flip_rate",
         "margin-aware flip rate",
-        "share of tokens whose most probable token differs although the reference's margin exceeds `margin` logits",
+        "share of tokens whose most probable token differs although the reference's margin exceeds `margin` logits; ties "
+        "are no flip",
         "a flip at a near tie is no fault of the kernel",
         Direction.AT_MOST,
         _UNIT,
@@ -84,12 +90,13 @@ ROWS: tuple[Metric, ...] = (
         Level.TOKEN,
         _RANKED,
         (Argument("margin", default=_ZERO, low=_ZERO),),
+        quantity="flips",
     ),
     _row(
         "ece_drift",
         "drift of the expected calibration error",
         "|ECE of the candidate - ECE of the reference| with `count` equal bins, fixed by the reference or each "
-        "side's own",
+        "side's own; confidence is the largest probability, correct is the given token as that side's choice",
         "Naeini et al. 2015; with own bins no bound from drift exists",
         Direction.AT_MOST,
         _UNIT,
@@ -100,6 +107,9 @@ ROWS: tuple[Metric, ...] = (
             Argument("bins", values=("reference", "own")),
             Argument("count", default=Fraction(15), low=Fraction(2), high=Fraction(1000)),
         ),
+        quantity="ece_drift",
+        caveat="`agreement` and `flip_rate` count a tie as agreement, but a tie may change which token is the choice, and with it "
+        "what counts as correct: they bound no calibration error",
     ),
     _row(
         "reward_delta",
@@ -156,5 +166,7 @@ ROWS: tuple[Metric, ...] = (
         Statistic.READING,
         Level.RUN,
         (Carrier("log-probability of each given token on both sides", Estimator.EXACT),),
+        quantity="perplexity_ratio",
+        caveat="only a limit on every token bounds the perplexity of any text; a mean or an exception is about the measured tokens",
     ),
 )

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from kcverify.prove.question.decide import decide, decide_within
-from kcverify.prove.question.model import Answer, Effort, Question
+from kcverify.prove.question.model import Answer, Question
 
-__all__ = ["Answer", "Effort", "Question", "decide", "decide_within"]
+__all__ = ["Answer", "Question", "decide", "decide_within"]

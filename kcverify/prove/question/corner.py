@@ -9,8 +9,8 @@ import sympy as sp
 
 from kcverify.enclosure import precision
 from kcverify.prove.question.intervals import Interval, hull, signs
-from kcverify.prove.question.model import Answer, Effort, Question, holds, refutes
-from kcverify.prove.verdict import Status
+from kcverify.prove.question.model import Answer, Question, holds, refutes
+from kcverify.prove.verdict import Limits, Status
 
 
 def ranges_of(box: Mapping[sp.Symbol, tuple[Fraction, Fraction]]) -> dict[sp.Symbol, Interval]:
@@ -18,9 +18,9 @@ def ranges_of(box: Mapping[sp.Symbol, tuple[Fraction, Fraction]]) -> dict[sp.Sym
     return {s: hull(low, high) for s, (low, high) in box.items()}
 
 
-def worst_corner(question: Question, effort: Effort) -> dict[sp.Symbol, Fraction] | None:
+def worst_corner(question: Question, limits: Limits) -> dict[sp.Symbol, Fraction] | None:
     """The corner of the box at which the goal is largest; None where it is not monotone in some symbol of a range."""
-    with precision(effort.ball_bits):
+    with precision(limits.ball_bits):
         found = signs(question.goal, ranges_of(question.box))
     out = {}
     for s, (low, high) in question.box.items():
@@ -31,9 +31,9 @@ def worst_corner(question: Question, effort: Effort) -> dict[sp.Symbol, Fraction
     return out
 
 
-def corner(question: Question, effort: Effort) -> Answer | None:
+def corner(question: Question, limits: Limits) -> Answer | None:
     """Proved where the goal holds at its worst corner; refuted where it fails there and the corner meets every clause."""
-    point = worst_corner(question, effort)
+    point = worst_corner(question, limits)
     if point is None:
         return None
     if holds(question.goal, point):

@@ -13,8 +13,8 @@ from kcverify.enclosure import EnclosureError, KLSpan, precision
 from kcverify.prove.question.corner import corner, ranges_of
 from kcverify.prove.question.intervals import Ranges, UndefinedError, enclosure
 from kcverify.prove.question.linear import linear
-from kcverify.prove.question.model import Answer, Effort, Question
-from kcverify.prove.verdict import Status
+from kcverify.prove.question.model import Answer, Question
+from kcverify.prove.verdict import Limits, Status
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def rewritten(question: Question, rule: Rule) -> Question:
     )
 
 
-def lemmas(question: Question, effort: Effort) -> Answer | None:
+def lemmas(question: Question, limits: Limits) -> Answer | None:
     """Proved where some rewriting, by one rule or by two, is proved by the first two steps."""
     tried: list[tuple[Question, tuple[str, ...]]] = [(question, ())]
     for _ in range(2):
@@ -135,14 +135,14 @@ def lemmas(question: Question, effort: Effort) -> Answer | None:
         for known, names in tried:
             for rule in RULES:
                 try:
-                    with precision(effort.ball_bits):
+                    with precision(limits.ball_bits):
                         new = rewritten(known, rule)
                 except (EnclosureError, UndefinedError):
                     continue
                 if (new.goal, new.hypotheses) == (known.goal, known.hypotheses):
                     continue
                 used = (*names, rule.name)
-                found = corner(new, effort) or linear(new, effort)
+                found = corner(new, limits) or linear(new, limits)
                 if found is not None and found.status is Status.PROVED:
                     return Answer(Status.PROVED, "lemmas", lemmas=used)
                 further.append((new, used))

@@ -12,9 +12,9 @@ from kcverify.enclosure import EnclosureError, precision
 from kcverify.prove.linear import z
 from kcverify.prove.question.corner import ranges_of
 from kcverify.prove.question.intervals import UndefinedError, signs
-from kcverify.prove.question.model import Answer, Effort, Question, refutes
+from kcverify.prove.question.model import Answer, Question, refutes
 from kcverify.prove.question.peel import Peeler
-from kcverify.prove.verdict import Status
+from kcverify.prove.verdict import Limits, Status
 
 
 def eliminate(question: Question) -> dict[sp.Symbol, Fraction]:
@@ -68,27 +68,27 @@ def _point(
     return out
 
 
-def _ask(constraints: list[z3.BoolRef], effort: Effort) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
+def _ask(constraints: list[z3.BoolRef], limits: Limits) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
     solver = z3.SolverFor("QF_LRA")
-    solver.set("timeout", effort.solver_ms)
+    solver.set("timeout", limits.solver_ms)
     solver.add(constraints)
     result = solver.check()
     return result, solver.model() if result == z3.sat else None
 
 
-def linear(question: Question, effort: Effort) -> Answer | None:
+def linear(question: Question, limits: Limits) -> Answer | None:
     """Proved where the weakened formula has no model; refuted where a model of the stronger one is a counterexample."""
-    bits = effort.constant_bits
-    for _ in range(effort.doublings + 1):
-        with precision(max(effort.ball_bits, 2 * bits)):
+    bits = limits.constant_bits
+    for _ in range(limits.doublings + 1):
+        with precision(max(limits.ball_bits, 2 * bits)):
             try:
                 fixed = eliminate(question)
                 _, weak = formulas(question, fixed, bits, weaken=True)
-                result, _ = _ask(weak, effort)
+                result, _ = _ask(weak, limits)
                 if result == z3.unsat:
                     return Answer(Status.PROVED, "linear")
                 peeler, strong = formulas(question, fixed, bits, weaken=False)
-                result, model = _ask(strong, effort)
+                result, model = _ask(strong, limits)
             except (EnclosureError, UndefinedError, ZeroDivisionError):
                 return None
         if model is not None:
@@ -100,10 +100,10 @@ def linear(question: Question, effort: Effort) -> Answer | None:
     return None
 
 
-def smtlib(question: Question, effort: Effort) -> str:
+def smtlib(question: Question, limits: Limits) -> str:
     """The weakened formula as SMT-LIB: `unsat` is a second opinion in favour of the goal."""
-    with precision(max(effort.ball_bits, 2 * effort.constant_bits)):
-        _, weak = formulas(question, eliminate(question), effort.constant_bits, weaken=True)
+    with precision(max(limits.ball_bits, 2 * limits.constant_bits)):
+        _, weak = formulas(question, eliminate(question), limits.constant_bits, weaken=True)
     solver = z3.SolverFor("QF_LRA")
     solver.add(weak)
     return "(set-logic QF_LRA)\n" + str(solver.to_smt2())

@@ -43,23 +43,6 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Effort:
-    """Limits of one run.
-
-    `constant_bits` is how many significant bits a peeled constant keeps; `ball_bits` the working precision; `boxes` and
-    `solver_ms` bound the paving and each call of the solver; `doublings` is how often a run that leaves a gap between
-    its two formulas is repeated at twice the bits.
-    """
-
-    constant_bits: int = 128
-    ball_bits: int = 160
-    boxes: int = 4000
-    solver_ms: int = 2000
-    doublings: int = 2
-    gap_steps: int = 24
-
-
-@dataclass(frozen=True)
 class Answer:
     """`step` decided; `lemmas` are those that were used; `witness` refutes; `gap` is the least threshold proved instead."""
 

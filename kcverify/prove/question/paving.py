@@ -12,8 +12,8 @@ from flint import arb
 from kcverify.enclosure import precision, rational
 from kcverify.prove.question.corner import ranges_of
 from kcverify.prove.question.intervals import Interval, Ranges, UndefinedError, enclosure, slopes
-from kcverify.prove.question.model import Answer, Effort, Question, refutes, threshold_of
-from kcverify.prove.verdict import Status
+from kcverify.prove.question.model import Answer, Question, refutes, threshold_of
+from kcverify.prove.verdict import Limits, Status
 
 Box = dict[sp.Symbol, tuple[Fraction, Fraction]]
 
@@ -53,9 +53,9 @@ def _upper(question: Question, box: Box, ranges: dict[sp.Symbol, Interval]) -> t
     return (better.high if better.high < value.high else value.high), point
 
 
-def _spent(question: Question, effort: Effort, left: list[arb]) -> Answer:
+def _spent(question: Question, limits: Limits, left: list[arb]) -> Answer:
     """The answer when the budget is spent: the gap is what the boxes that are left still allow."""
-    reason = f"the paving needs more than {effort.boxes} boxes"
+    reason = f"the paving needs more than {limits.boxes} boxes"
     worst = left[0]
     for high in left[1:]:
         worst = high if high > worst else worst
@@ -63,17 +63,17 @@ def _spent(question: Question, effort: Effort, left: list[arb]) -> Answer:
     return Answer(Status.UNKNOWN, "paving", reason, gap=gap)
 
 
-def paving(question: Question, effort: Effort) -> Answer:
+def paving(question: Question, limits: Limits) -> Answer:
     """Proved by a finite paving, refuted by a point that was re-evaluated, else unknown when the budget is spent."""
     start: Box = dict(question.box)
     widths = {s: high - low for s, (low, high) in start.items()}
     order = count()
     heap: list[tuple[float, int, arb, Box]] = [(0.0, next(order), arb("inf"), start)]
     spent = 0
-    with precision(effort.ball_bits):
+    with precision(limits.ball_bits):
         while heap:
-            if spent >= effort.boxes:
-                return _spent(question, effort, [high for _, _, high, _ in heap])
+            if spent >= limits.boxes:
+                return _spent(question, limits, [high for _, _, high, _ in heap])
             _, _, _, box = heapq.heappop(heap)
             spent += 1
             ranges = ranges_of(box)

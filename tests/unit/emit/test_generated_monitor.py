@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kcverify.catalog.metrics import numerical, runtime, statistical
+from kcverify.catalog.metrics import numerical, runtime, sampled, statistical
 from kcverify.catalog.model import Statistic
 from kcverify.elaborate.contract import Assumptions, Band, Clause, Contract, Interval, Limit, Stage, Threshold
 from kcverify.emit.monitor import comment, emit_monitor, literal
@@ -20,7 +20,7 @@ from kcverify.runtime import Monitor, MonitorInputError
 from kcverify.source import Source, Span
 
 torch.set_num_threads(1)
-METRICS = {m.name: m for table in (numerical, statistical, runtime) for m in table.ROWS}
+METRICS = {m.name: m for table in (numerical, sampled, statistical, runtime) for m in table.ROWS}
 SPAN = Span(Source("example.kc", ""), 0, 0)
 HOSTILE = 'a"""\nimport os\r"\'\\ {{ x }} {% y %} # \x00 \u2028 é \U0001f600'
 
@@ -57,8 +57,21 @@ CLAUSES = (
     clause("top1", "agreement", "0.99"),
     clause("order", "agreement", "0.95", arguments=(("top", Fraction(5)), ("ordered", "true"))),
     clause("speed", "throughput", "1500"),
+    clause("kept", "logit_span", None, "0.03", arguments=(("mass", Fraction("0.999")),), exception=RHO),
+    clause("k3", "token_k3", None, "0.1", statistic=Statistic.MEAN),
+    clause("w", "token_ratio", "0.5", "2", exception=RHO),
+    clause("flips", "flip_rate", None, "0.01", arguments=(("margin", Fraction("0.1")),)),
+    clause("ece", "ece_drift", None, "0.01", arguments=(("bins", "own"), ("count", Fraction(10)))),
+    clause("ess", "ess", "0.5"),
+    clause("reward", "reward_delta", None, "0.02"),
+    clause("parses", "parse_rate", "0.99", slices=("safety",)),
+    clause("late", "latency", None, "0.12", statistic=Statistic.MAX, exception=Fraction(1, 100), window=Fraction(600)),
 )
-ASSUMED = Assumptions(temperature=Interval(Fraction(3, 5), Fraction(1)), independent_tokens=True)
+ASSUMED = Assumptions(
+    temperature=Interval(Fraction(3, 5), Fraction(1)),
+    reward=Interval(Fraction(-1), Fraction(1)),
+    independent_tokens=True,
+)
 
 
 def contract(*clauses: Clause, **fields: Any) -> Contract:
@@ -113,7 +126,7 @@ def test_it_measures() -> None:
     words = {(c["name"], c["slice"]): c["verdict"] for c in report["clauses"]}
     assert words[("hard", None)] == "fail" and words[("cool", None)] == "pass"
     assert words[("tail", "safety")] == words[("drift", None)] == "inconclusive"
-    assert words[("speed", None)] == "not_enforced"
+    assert words[("speed", None)] == words[("late", None)] == words[("reward", None)] == "unobservable"
     assert report["contract"] == "example" and report["digest"] == "sha256:0123"
 
 
@@ -175,15 +188,13 @@ def test_limits_that_depend_on_the_temperature_are_evaluated_exactly() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (clause("x", "throughput", "3"), "not enforced yet"),
         (clause("x", "logit_span", hole=True), "hole"),
-        (clause("x", "logit_span", None, "1", arguments=(("mass", Fraction(9, 10)),)), "trimmed"),
-        (clause("x", "tv", None, "0.1", window=Fraction(60)), "window"),
         (clause("x", "tv", None, "0.1", band=Band("horizon", Interval(Fraction(1), None))), "horizon"),
         (clause("x", "tv", None, "0.1", statistic=Statistic.MEAN, exception=RHO), "mean"),
-        (clause("x", "importance_ratio", "0.9", "1.1", statistic=Statistic.MEAN), "mean"),
+        (clause("x", "tv", "0.1", "0.2", statistic=Statistic.MEAN), "one clause for each end"),
         (clause("x", "chi2", "0.1", statistic=Statistic.MEAN), "mean"),
-        (clause("x", "log_ratio", None, "0.1", statistic=Statistic.RATE), "statistic"),
+        (clause("x", "log_ratio", None, "0.1", statistic=Statistic.RATE), "no rate"),
+        (clause("x", "agreement", "0.9", exception=RHO), "exception"),
         (clause("x", "log_ratio", None, Threshold(Fraction(1), (("reward", Fraction(1)),))), "reward"),
         (clause("x", "logit_span", None, SCALED, strict=True), "strict"),
         (clause("x", "agreement", None, "0.9"), "agreement"),

@@ -174,8 +174,15 @@ def test_files_that_are_no_tensors(tmp_path: Path, name: str, content: bytes, me
 def test_npy_that_holds_no_logits(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.array([{}]), allow_pickle=True)
-    with pytest.raises(InputError, match=r"not a usable \.npy file"):
+    with pytest.raises(InputError, match=r"not a usable \.npy file") as objects:
         open_side(str(path))
+    path.write_bytes(b"garbage")
+    with pytest.raises(InputError, match=r"not a usable \.npy file") as garbage:
+        open_side(str(path))
+    for error in (objects.value, garbage.value):
+        [found] = error.diagnostics
+        assert "allow_pickle" not in found.message + found.hint
+        assert "can run code" in found.hint
     np.save(path, np.zeros((2, 3), np.int32))
     with pytest.raises(InputError, match="holds int32"):
         open_side(str(path))

@@ -11,6 +11,7 @@ import pytest
 
 from kcverify.diagnostics import Diagnostic, InputError, Report
 from kcverify.elaborate import elaborate
+from kcverify.output import check as check_output
 from kcverify.output import github, junit, sarif, verdicts
 from kcverify.prove.check import Checked, check
 from kcverify.source import Source
@@ -79,6 +80,7 @@ def test_sarif_of_nothing_found_is_valid() -> None:
 def test_absolute_paths_do_not_leak() -> None:
     assert sarif.relative("/home/someone/contracts/a.kc") == "a.kc"
     assert sarif.relative("contracts/a b.kc") == "contracts/a%20b.kc"
+    assert sarif.relative(str(Path.cwd() / "contracts" / "a.kc")) == "contracts/a.kc"
 
 
 def test_junit(mixed: list[verdicts.Result]) -> None:
@@ -140,3 +142,30 @@ def test_wrong_input_and_success_do_not_depend_on_the_level() -> None:
     assert verdicts.check_level("L2") == "L2"
     with pytest.raises(InputError):
         verdicts.check_level("L4")
+
+
+SILENT = "contract quiet\nnumerical { a: tv <= 0.1 -> L1 }\n"
+
+
+def test_a_contract_without_a_guarantee_passes_nothing_in_any_format() -> None:
+    found = _results(quiet=SILENT)
+    said = "contract quiet claims no guarantee, so nothing was proved"
+    log = sarif.data(found)
+    jsonschema.Draft202012Validator(SCHEMA).validate(log)
+    [note] = log["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"] == said
+    [case] = ET.fromstring(junit.text(found)).iter("testcase")
+    skipped = case.find("skipped")
+    assert skipped is not None and skipped.get("message") == said
+    [line] = github.text(found).split("\n")
+    assert line.startswith("::notice file=contracts/quiet.kc,line=1") and line.endswith(said)
+    [checked] = found[0].checked
+    assert check_output.contract_data(checked)["claims_nothing"]
+    assert check_output.closing([checked], False) == "1 contract: no guarantee is claimed, so nothing was proved"
+
+
+def test_the_closing_line_counts_what_claims_nothing() -> None:
+    both = [c for r in _results(quiet=SILENT, good=PROVED) for c in r.checked]
+    assert check_output.closing(both, False) == "2 contracts: 1 PROVED, 1 of them claims no guarantee"
+    assert check_output.closing([], False) == "0 contracts: nothing was checked"
+    assert not check_output.contract_data(both[1])["claims_nothing"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from written import ASSUME, contract
 
 from kcverify.exact import decimal_exact
-from kcverify.prove.budget import _last_digit, derive, fill, hole_node, short_dyadic
+from kcverify.prove.budget import _last_digit, derive, fill, hole_of, short_dyadic
 from kcverify.prove.prover import prove
 
 MANY = ASSUME.replace("horizon <= 1", "horizon <= 64") + "; advantage in [-2, 2]; score_norm <= 1"
@@ -84,7 +84,7 @@ def test_why_there_is_no_budget():
 def test_a_hole_that_no_guarantee_uses():
     filled, failed = derive(contract("c: tv <= ? on a -> L1", "g: tv <= 0.1"))
     assert not filled and failed[0][1] == ()
-    assert hole_node(contract("c: tv <= ? except 2% -> L1", "g: tv <= 0.1").clauses[0])[0].rho == F(1, 50)
+    assert hole_of(contract("c: tv <= ? except 2% -> L1", "g: tv <= 0.1").clauses[0]).node.rho == F(1, 50)
 
 
 def test_bands_take_the_tightest_piece():
@@ -92,3 +92,23 @@ def test_bands_take_the_tightest_piece():
     (b,), _ = derive(c)
     (whole,), _ = derive(contract("c: logit_span <= ? -> L1", "g: tv <= 0.03"))
     assert b.value == whole.value
+
+
+@pytest.mark.parametrize(
+    ("side", "worse", "claim"),
+    [("<=", 1, "tv <= 0.01"), (">=", -1, "importance_ratio >= 0.9"), (">=", -1, "mean importance_ratio >= 0.9")],
+)
+def test_a_hole_of_a_ratio_is_filled_on_its_own_side(side, worse, claim):
+    c = contract(f"c: importance_ratio {side} ? -> L1", f"g: {claim}", assume=ASSUME)
+    (b,), failed = derive(c)
+    assert not failed
+    assert b.upper is (side == "<=")
+    filled = fill(c, [b])
+    limit = filled.clauses[0].limit
+    assert (limit.lower is None) is b.upper and (limit.upper is None) is not b.upper
+    assert {v.status.value for v in prove(filled)} == {"PROVED"}
+    assert worse * (F(b.decimal) - 1) > 0 and worse * (F(b.monitor) - b.value) <= 0
+    assert worse * (F(b.decimal) - b.value) <= 0
+    further = F(b.decimal) + worse * abs(F(b.decimal) - 1) / 1000
+    wider = contract(f"c: importance_ratio {side} {decimal_exact(further)} -> L1", f"g: {claim}", assume=ASSUME)
+    assert any(v.status.value != "PROVED" for v in prove(wider))

@@ -10,7 +10,15 @@ import pytest
 
 from kcverify import driver
 from kcverify.prove import kernel
-from kcverify.prove.certificate import certificate, certificate_figures, differences, statement, text
+from kcverify.prove.certificate import (
+    certificate,
+    certificate_figures,
+    coverage,
+    coverage_text,
+    differences,
+    statement,
+    text,
+)
 from kcverify.prove.certificate_steps import number, rounded
 from kcverify.prove.check import check
 from kcverify.source import Source
@@ -67,6 +75,12 @@ CASES = {
     "guarantee { ok: tv <= 0.0232 }",
     "slice": 'slice code = tag("code")\nnumerical {\n  d: logit_span <= 0.1 -> L2\n  c: tv <= 0.01 on code -> L2\n}\n'
     "guarantee { ok: tv <= 0.01 on code }",
+    "trimmed": "numerical { d: logit_span(mass = 0.99) <= 0.05 except 1% -> L2 }\nguarantee { ok: tv <= 0.036 except 1% }",
+    "trimmed response": "numerical { d: logit_span(mass = 0.999) <= 0.01 except 0.01% -> L2 }\nguarantee { ok: reward_drift <= 0.5 }",
+    "flips": "statistical { a: agreement(top = 1) >= 99% -> L2 }\nguarantee { ok: flip_rate <= 1% }",
+    "perplexity": "numerical { d: logit_span <= 0.05 -> L2 }\nguarantee { ok: perplexity_ratio in [0.9, 1.11] }",
+    "ratio to chi2": "numerical { w: importance_ratio in [0.9, 1.1] -> L2 }\nguarantee { ok: chi2 <= 0.011 }",
+    "ratio above": "numerical { w: importance_ratio <= 1.1 -> L2 }\nguarantee { ok: kl(reference || candidate) <= 0.0954 nats }",
     "claim band": "numerical { d: logit_span <= 0.1 -> L2 }\nguarantee { ok: tv <= 0.0313 when temperature in [0.8, 1.0] }",
 }  # fmt: skip
 
@@ -110,13 +124,55 @@ def test_a_refutation_carries_logits_that_the_kernel_evaluates():
         assert differences(doc, contract) == []
 
 
-def test_what_the_kernel_cannot_evaluate_is_said():
-    body = "numerical { d: logit_span <= 0.1 -> L2 }\nstatistical { t: agreement(top = 1) >= 99% -> L2 }\n"
-    _, doc = written(body + "guarantee { bad: tv <= 0.01 \n ok: tv <= 0.06 }")
-    assert certified(doc, "ok")
-    (bad,) = [c for c in doc["claims"] if c["name"] == "bad"]
-    assert bad["verdict"] == "REFUTED" and "agreement" in bad["not_certified"]
-    assert any(line.startswith("not certified: bad, REFUTED") for line in statement(doc))
+KEPT = {
+    "agreement": "statistical { t: agreement(top = 1) >= 99% -> L2 }",
+    "best five": "statistical { t: agreement(top = 5) >= 99% -> L2 }",
+    "flips": "statistical { t: flip_rate <= 1% -> L2 }",
+    "calibration": "statistical { t: ece_drift(bins = reference) <= 6% -> L2 }",
+    "rewards": "statistical { t: reward_delta <= 0.5 -> L2 }",
+    "sample share": "e: ess >= 0.5",
+    "trimmed span": "e: logit_span(mass = 0.9) <= 0.1",
+}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+def test_a_refutation_keeps_clauses_of_every_kind(kept):
+    inside, after = ("", kept) if kept.startswith("statistical") else (f"\n{kept} -> L2\n", "")
+    body = f"numerical {{ d: logit_span <= 0.1 -> L2 {inside} }}\n{after}\nguarantee {{ bad: reward_drift <= 0.05 }}"
+    contract, doc = written(body)
+    assert certified(doc, "bad"), doc["claims"]
+    assert any(line.startswith("REFUTED bad") for line in statement(doc))
+    assert differences(doc, contract) == []
+
+
+@pytest.mark.parametrize(
+    ("clause", "claim"),
+    [
+        ("logit_span <= 0.001 except 1%", "reward_drift <= 0.1"),
+        ("mean tv <= 0.01", "reward_drift <= 0.2"),
+        ("mean tv <= 0.01", "tv <= 0.1"),
+    ],
+)
+def test_a_refutation_with_responses_that_exceed(clause, claim):
+    contract, doc = written(f"numerical {{ d: {clause} -> L2 }}\nguarantee {{ bad: {claim} }}")
+    (entry,) = doc["claims"]
+    assert F(entry["instance"]["share"]) > 0
+    assert any(line.startswith("REFUTED bad") and "share" in line for line in statement(doc))
+    assert differences(doc, contract) == []
+    larger = copy.deepcopy(doc)
+    larger["claims"][0]["instance"]["share"] = number(F(entry["instance"]["share"]) * F(11, 10))
+    with pytest.raises(ValueError, match=r"breaks|another temperature"):
+        statement({**larger, "seal": kernel.seal(larger)})
+
+
+def test_a_proof_that_the_coarse_grid_does_not_reach_is_said():
+    """The prover's own recursion is 0.4 % finer at this length than the one that a checker repeats."""
+    body = "numerical { d: logit_span <= 0.01 -> L2 }\nguarantee { near: reward_drift <= 0.2551 \n ok: reward_drift <= 0.2561 }"
+    _, doc = written(body, ASSUME.replace("<= 32", "<= 1024"))
+    near, ok = doc["claims"]
+    assert near["verdict"] == "PROVED" and "seq_tv_optimal" in near["not_certified"], near
+    assert ok["beyond"] == ["optimal"]
+    assert any(line.startswith("not certified: near, PROVED: ") for line in statement(doc))
 
 
 def test_another_sampler_is_not_certified():
@@ -137,6 +193,27 @@ def test_the_optimal_bound_is_marked_for_the_second_check():
     with pytest.raises(ValueError, match="no claim is certified"):
         kernel.check(doc)
     assert differences(doc, contract) == []
+
+
+def test_the_optimal_bound_reaches_long_responses():
+    """Beyond 512 tokens the checker composes blocks; the affinity bound would be a quarter larger."""
+    body = "numerical {{ d: logit_span <= 0.005 -> L2 }}\nguarantee {{ ok: reward_drift <= {} }}"
+    assume = ASSUME.replace("<= 32", "<= 8192")
+    affinity = F(223409, 10**6) * 2
+    _, doc = written(body.format(float(affinity * F(83, 100))), assume)
+    assert doc["claims"][0].get("beyond") == ["optimal"], doc["claims"]
+    assert any(line.startswith("PROVED ok") for line in statement(doc))
+    _, doc = written(body.format(float(affinity * F(101, 100))), assume)
+    assert "beyond" not in doc["claims"][0]
+    assert " by over_temperature, affinity, reward" in statement(doc)[1]
+
+
+def test_the_report_names_rules_and_reasons():
+    _, doc = written("numerical { d: logit_span <= 0.1 -> L2 }\nguarantee { ok: tv <= 0.06 \n open: tv <= 0.0499 }")
+    ok, other = coverage(doc)
+    assert ok["certified"] and ok["rules"] == ["over_temperature", "tanh_quarter"] and ok["reason"] is None
+    assert coverage_text(doc).splitlines()[0] == "  certified: PROVED ok by over_temperature, tanh_quarter"
+    assert other["certified"] or f"not certified: {other['verdict']} open: {other['reason']}" in coverage_text(doc)
 
 
 def test_figures_of_the_shipped_contracts():

@@ -6,7 +6,7 @@ import pytest
 from written import ASSUME, contract
 
 from kcverify.diagnostics import Report
-from kcverify.prove.consistency import consistency, is_vacuous, reading_key
+from kcverify.prove.consistency import consistency, is_vacuous
 from kcverify.prove.verdict import Limits
 
 
@@ -84,7 +84,15 @@ def test_a_contradiction_implies_nothing_else():
     [
         ("s: agreement(top = 1) >= 99.9% -> L1\nf: flip_rate in [1%, 5%] -> L1", ["contradictory s"]),
         ("s: agreement(top = 1) >= 99% -> L1\nf: flip_rate <= 2% -> L1", ["dead f"]),
-        ("s: agreement(top = 1) >= 99% -> L1\nf: flip_rate <= 0.5% -> L1", ["dead s"]),
+        ("s: agreement(top = 1) >= 99% -> L1\nf: flip_rate(margin = 0.1) <= 2% -> L1", ["dead f"]),
+        ("s: flip_rate <= 1% -> L1\nf: flip_rate(margin = 0.1) <= 1% -> L1", ["dead f"]),
+        ("s: flip_rate(margin = 0.1) <= 1% -> L1\nf: flip_rate <= 2% -> L1", []),
+        ("s: agreement(top = 1) >= 99% -> L1\nf: agreement >= 98% -> L1", ["dead f"]),
+        # a flip away from a tie of the reference has no margin, so that it counts as a disagreement alone
+        ("s: agreement(top = 1) >= 99% -> L1\nf: flip_rate <= 0.5% -> L1", []),
+        ("s: agreement(top = 1) >= 99% -> L1\nf: agreement >= 98% on a -> L1", []),
+        ("s: perplexity_ratio in [0.98, 1.02] -> L1\nf: perplexity_ratio <= 1.03 -> L1", ["dead f"]),
+        ("s: perplexity_ratio <= 0.98 -> L1\nf: perplexity_ratio >= 0.99 -> L1", ["contradictory s"]),
         ("s: agreement(top = 1) >= 99% on a -> L1\nf: flip_rate <= 2% -> L1", []),
         ("s: agreement(top = 1) >= 99% over 1 h -> L1\nf: flip_rate <= 2% over 1 minutes -> L1", []),
         ("s: agreement(top = 5) >= 99% -> L1\nf: flip_rate <= 2% -> L1", []),
@@ -117,10 +125,30 @@ def test_one_contradiction_is_reported_once():
     assert findings(text).count("contradictory c") == 1
 
 
-def test_agreement_and_flips_are_one_number():
-    c = contract(
-        more="statistical { s: agreement(top = 1) >= 99% -> L1\nf: flip_rate <= 2% -> L1\ng: agreement(top = 5) >= 9% -> L1 }\n"
-    )
-    keys = [reading_key(k) for k in c.clauses]
-    assert keys[0][0] == keys[1][0] != keys[2][0]
-    assert (keys[0][1], keys[1][1]) == (True, False)
+@pytest.mark.parametrize(
+    ("numerical", "wanted"),
+    [
+        (
+            "c: importance_ratio in [0.95, 1.05] -> L1\nd: importance_ratio in [0.9, 1.2] -> L1",
+            "`c` keeps importance_ratio in [0.95, 1.05]",
+        ),
+        (
+            "c: logit_span <= 0.06 -> L1\nd: importance_ratio in [0.9, 1.2] -> L1",
+            "`c` keeps importance_ratio in [0.904, 1.11]",
+        ),
+        (
+            "c: importance_ratio <= 1.05 -> L1\nd: importance_ratio <= 1.2 -> L1",
+            "`c` keeps importance_ratio at most 1.05",
+        ),
+        (
+            "c: importance_ratio >= 0.95 -> L1\nd: importance_ratio >= 0.9 -> L1",
+            "`c` keeps importance_ratio at least 0.95",
+        ),
+        ("c: tv <= 0.02 -> L1\nd: tv <= 0.03 -> L1", "`c` keeps tv at most 0.02"),
+    ],
+)
+def test_a_dead_clause_is_shown_with_the_numbers_that_its_metric_has(numerical, wanted):
+    report = Report()
+    consistency(contract(numerical), report, Limits())
+    (found,) = report.diagnostics
+    assert wanted in found.message

@@ -7,6 +7,7 @@ from fractions import Fraction as F
 import pytest
 from written import ASSUME, contract, statuses, verdicts
 
+from kcverify.exact import decimal_up
 from kcverify.prove.corner import best_routes, clause_routes, weakest_limit
 from kcverify.prove.obligations import Piece, atoms, obligations
 
@@ -145,3 +146,24 @@ def test_routes_are_one_per_atom_and_the_tightest():
     (route,) = best_routes(c, obligations(c)[0])
     assert (route.fact.label, route.slack) == ("d", F(1, 200))
     assert [r.fact.sources() for r in clause_routes(c, obligations(c)[0])] == [("d",), ("c",), ("e",)]
+
+
+def test_an_unknown_prints_the_bound_that_was_run_and_no_other():
+    long = "temperature in [0.6, 1.0]; sampler = full_softmax; horizon <= 64 tokens; reward in [0, 1]"
+    text = "d: logit_span <= 0.02 -> L1\nx: sequence_ratio <= 1.5 -> L1"  # no instance decides x, so nothing is refuted
+    (v,) = verdicts(text, "g: reward_drift <= 0.05", assume=long).values()
+    assert v.status.value == "UNKNOWN"
+    (route,) = (r for r in v.routes if r.fact.sources() == ("d",))
+    assert route.fact.value == v.best[0].fact.value == v.gap
+    assert f"the best bound is {decimal_up(v.gap, 6)}, above" in v.reason
+    assert f"a tolerance of {decimal_up(v.gap, 6)}" in v.remedies
+
+
+def test_a_gap_is_a_limit_as_the_claim_is_written():
+    found = verdicts(
+        "c: log_ratio <= 0.1 -> L1\nx: sequence_ratio <= 1.5 -> L1",
+        "g: importance_ratio >= 0.95\nh: affinity >= 0.9999",
+    )
+    assert [(v.status.value, v.gap_upper) for v in found.values()] == [("UNKNOWN", False), ("UNKNOWN", False)]
+    low = found["g"].gap
+    assert F(9048, 10000) < low < F(9049, 10000) and "below 0.95" in found["g"].reason

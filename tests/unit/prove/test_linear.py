@@ -12,6 +12,7 @@ from kcverify.bounds.invert import weakest_premise
 from kcverify.catalog.quantities import HORIZON
 from kcverify.prove import linear
 from kcverify.prove.corner import piece_parameters
+from kcverify.prove.encoding import encode
 from kcverify.prove.obligations import atoms, obligations, whole_piece
 from kcverify.prove.smtlib import smtlib
 from kcverify.prove.verdict import Limits
@@ -24,9 +25,7 @@ def answers(numerical: str, guarantee: str, limits: Limits | None = None):
     out = {}
     for o in obligations(c):
         whole = whole_piece(c, o.scope)
-        encoding = linear.encode(
-            whole, piece_parameters(c, o, whole), [a for k in c.clauses for a in atoms(k)], o.atoms
-        )
+        encoding = encode(whole, piece_parameters(c, o, whole), [a for k in c.clauses for a in atoms(k)], o.atoms)
         out[o.claim.name] = linear.entails(encoding, c.clauses, o.atoms, limits or Limits())
     return out
 
@@ -133,9 +132,7 @@ def test_the_smtlib_form_says_the_same():
     c = contract(BANDS, "t: tv <= 0.018749\nf: tv <= 0.018747")
     for o, result in zip(obligations(c), (z3.unsat, z3.sat), strict=True):
         whole = whole_piece(c, "")
-        encoding = linear.encode(
-            whole, piece_parameters(c, o, whole), [a for k in c.clauses for a in atoms(k)], o.atoms
-        )
+        encoding = encode(whole, piece_parameters(c, o, whole), [a for k in c.clauses for a in atoms(k)], o.atoms)
         solver = z3.SolverFor("QF_LRA")
         solver.from_string(smtlib(encoding, c.clauses, o.atoms))
         assert solver.check() == result
@@ -150,3 +147,19 @@ def test_essential_clauses_leave_out_only_what_others_imply():
     whole = whole_piece(c, "")
     kept = linear.essential(c.clauses, whole, piece_parameters(c, obligations(c)[0], whole))
     assert [k.name for k in kept] == ["c", "d", "e", "g", "h"]
+
+
+def test_equality_through_a_mean_is_not_missed():
+    assert proofs("c: tv <= 0.02 except 1% -> L1", "t: mean tv <= 0.0298\nf: mean tv <= 0.02979999") == "t"
+    assert proofs("c: tv <= 0 except 1% -> L1", "t: mean tv <= 0.01") == "t"
+    assert proofs("c: log_ratio <= 0.3 -> L1", "t: mean log_ratio <= 0.3") == "t"
+
+
+def test_an_entailment_asks_only_for_links_that_some_clause_reaches():
+    c = contract("c: tv <= 0.02 except 1% -> L1\nd: tv <= 0.03 except 0.1% -> L1", "g: reward_drift <= 0.5")
+    (o,) = obligations(c)
+    whole = whole_piece(c, "")
+    encoding = encode(whole, piece_parameters(c, o, whole), [a for k in c.clauses for a in atoms(k)], o.atoms)
+    assert {link.source.quantity for link in encoding.links} <= {"tv", "bc", "bc_seq", "tv_seq"}
+    assert {link.source.rho for link in encoding.links if link.source.quantity == "tv"} <= {F(0), F(1, 100), F(1, 1000)}
+    assert not any(link.source.rho == 0 and link.source.mode.value == "point" for link in encoding.links)

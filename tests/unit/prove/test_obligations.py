@@ -42,10 +42,30 @@ def test_a_mean_has_no_exception_and_a_maximum_has():
     assert atoms(clause("p99 tv <= 0.1"))[0].node.rho == F(1, 100)
 
 
-def test_a_trimmed_span_bounds_nothing_in_the_graph():
-    assert not in_graph(clause("logit_span(mass = 0.99) <= 0.1"))
-    assert atoms(clause("logit_span(mass = 0.99) <= 0.1")) == ()
-    assert in_graph(clause("logit_span <= 0.1"))
+def test_a_trimmed_span_comes_with_the_mass_outside_its_set():
+    trimmed = clause("logit_span(mass = 0.99) <= 0.1 except 1%")
+    kept = F(99, 100)
+    (atom,) = atoms(trimmed)
+    assert atom.node == Node("trimmed_span", Mode.POINT, F(1, 100), kept)
+    found = [(f.node, f.value) for f in facts(trimmed, Piece(F(1, 2), F(2), (trimmed,)))]
+    assert found == [(atom.node, F(1, 10)), (Node("tail_mass", Mode.POINT, F(0), kept), F(1, 100))]
+    assert atoms(clause("logit_span(mass = 1) <= 0.1"))[0].node == Node("logit_span", Mode.POINT)
+
+
+def statistical(line):
+    return contract(more=f"statistical {{ c: {line} -> L1 }}\n").clauses[0]
+
+
+def test_shares_of_choices_and_perplexities_are_quantities():
+    (a,) = atoms(statistical("agreement(top = 1) >= 99%"))
+    assert (a.node, a.constant, a.upper) == (Node("disagreement", Mode.MEAN), F(1, 100), True)
+    (f,) = atoms(statistical("flip_rate(margin = 0.5) <= 1%"))
+    assert (f.node, f.constant, f.upper) == (Node("flips", Mode.MEAN, F(0), F(-1, 2)), F(1, 100), True)
+    up, low = atoms(statistical("perplexity_ratio in [0.9, 1.2]"))
+    assert (up.node.quantity, up.constant, up.upper) == ("perplexity_factor", F(6, 5), True)
+    assert (low.node.quantity, low.constant, low.upper) == ("perplexity_floor", F(9, 10), False)
+    for text in ("agreement(top = 2) >= 99%", "ece_drift(bins = own) <= 0.1"):
+        assert not in_graph(statistical(text)) and atoms(statistical(text)) == ()
 
 
 def test_facts_take_the_weakest_limit_of_a_piece():

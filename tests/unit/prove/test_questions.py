@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from fractions import Fraction as F
 
 import pytest
@@ -11,7 +12,7 @@ from questions import KL, QUESTIONS, TV, T, a, b, d, q, s, tv
 
 from kcverify.enclosure import KLSpan, ball, enclose, precision
 from kcverify.prove.guard import guarded
-from kcverify.prove.question import Effort, Question, decide, decide_within
+from kcverify.prove.question import Question, decide, decide_within
 from kcverify.prove.question.corner import corner
 from kcverify.prove.question.intervals import UndefinedError, enclosure, hull, signs
 from kcverify.prove.question.lemmas import RULES, lemmas
@@ -19,7 +20,7 @@ from kcverify.prove.question.linear import eliminate, linear
 from kcverify.prove.question.model import refutes
 from kcverify.prove.question.paving import paving
 from kcverify.prove.question.peel import span_of_kl
-from kcverify.prove.verdict import Status
+from kcverify.prove.verdict import Limits, Status
 
 TRUTH = {Status.PROVED: True, Status.REFUTED: False}
 
@@ -58,7 +59,7 @@ def test_at_least_thirty_need_no_lemma_and_no_paving(answers):
 @pytest.mark.parametrize("step", [corner, linear, lemmas])
 def test_no_step_alone_is_wrong(step):
     for known in QUESTIONS:
-        answer = step(known.question, Effort())
+        answer = step(known.question, Limits())
         if answer is not None and answer.status in TRUTH:
             assert TRUTH[answer.status] is known.truth, known.question.name
 
@@ -66,14 +67,14 @@ def test_no_step_alone_is_wrong(step):
 @pytest.mark.parametrize("bits", [6, 8, 12])
 def test_few_bits_are_never_wrong(bits):
     for known in QUESTIONS:
-        answer = linear(known.question, Effort(constant_bits=bits, doublings=0))
+        answer = linear(known.question, Limits(constant_bits=bits, doublings=0))
         if answer is not None:
             assert TRUTH[answer.status] is known.truth, known.question.name
 
 
 def test_paving_is_never_wrong_and_keeps_its_budget():
     for known in QUESTIONS:
-        answer = paving(known.question, Effort(boxes=60))
+        answer = paving(known.question, Limits(boxes=60))
         if answer.status in TRUTH:
             assert TRUTH[answer.status] is known.truth, known.question.name
         else:
@@ -84,7 +85,7 @@ def test_unknown_states_the_gap():
     x, y = sp.symbols("x y", real=True)
     box = {x: (F(0), F(1)), y: (F(0), F(1))}
     question = Question(box, x * y * (1 - x) * (1 - y) - sp.Rational(1, 16))
-    answer = decide(question, Effort(boxes=20))
+    answer = decide(question, Limits(boxes=20))
     assert answer.status is Status.UNKNOWN
     assert answer.reason == "the paving needs more than 20 boxes"
     assert F(1, 16) < answer.gap < F(1, 4)
@@ -205,6 +206,22 @@ def test_a_question_in_a_child_process():
     known = QUESTIONS[1]
     assert decide_within(known.question, 20).status is Status.PROVED
     slow = Question({a: (F(0), F(1)), b: (F(0), F(1))}, a * b * (1 - a) * (1 - b) - q("0.0625"))
-    answer = decide_within(slow, 0.3, Effort(boxes=10**9))
+    answer = decide_within(slow, 0.3, Limits(boxes=10**9))
     assert answer.status is Status.UNKNOWN
     assert answer.reason == "stopped after 0.3 s"
+
+
+def test_one_record_holds_every_limit_of_a_run():
+    import kcverify.prove.question as package
+
+    assert not hasattr(package, "Effort")
+    assert {f.name for f in fields(Limits)} >= {"solver_ms", "solver_s", "boxes", "constant_bits", "ball_bits", "cache"}
+
+
+@pytest.mark.needs("cvc5")
+def test_a_second_solver_out_of_time_gives_no_opinion():
+    from kcverify.prove.second_solver import second_opinion
+
+    assert second_opinion("(check-sat)\n", Limits(solver_s=0.0)).startswith("unknown: stopped")
+    assert second_opinion("(set-logic QF_LRA)\n(assert false)\n(check-sat)\n") == "unsat"
+    assert second_opinion("nonsense").startswith("unknown:")

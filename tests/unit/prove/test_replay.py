@@ -69,7 +69,8 @@ def test_every_witness_meets_the_clause_and_breaks_the_claim(given, claim):
     both = contract(f"c: {given} -> L1", f"g: {claim}")
     for a in atoms(both.clauses[0]):
         limit = a.at(c.temperature)
-        assert values[a.node.quantity] <= mpmath.mpf(limit.numerator) / limit.denominator + mpmath.mpf(10) ** -40
+        with mpmath.workdps(60):
+            assert values[a.node.quantity] <= mpmath.mpf(limit.numerator) / limit.denominator + mpmath.mpf(10) ** -40
     (goal,) = atoms(both.guarantees[0])
     value = {"reward_drift": values["tv"], "clip_share": max(values["ratio_above"], values["ratio_below"]) * 5}.get(
         goal.node.quantity, values.get(goal.node.quantity)
@@ -139,3 +140,38 @@ def test_the_claim_value_is_reached():
         < 1e-9
     )
     assert v.counterexample.claim_value <= v.gap
+
+
+@pytest.mark.parametrize(
+    ("given", "claim", "temperature"),
+    [
+        ("c: logit_span <= 0.05 * temperature -> L1", "logit_span <= 0.025", F(3, 5)),
+        ("c: logit_span <= 0.05 * temperature -> L1", "logit_span <= 0.0499", F(1)),
+        ("c: tv <= 0.1 - 0.05 * temperature -> L1", "tv <= 0.06", F(3, 5)),
+        ("c: logit_span <= 0.05 when temperature in [0.6, 0.8) -> L1\nd: logit_span <= 0.1 when temperature in [0.8, 1.0] -> L1", "tv <= 0.03", F(4, 5)),
+        ("c: logit_span <= 0.05 when temperature in [0.6, 0.8) -> L1", "tv <= 0.9", F(1)),
+    ],
+)  # fmt: skip
+def test_a_witness_at_the_temperature_where_the_claim_is_weakest(given, claim, temperature):
+    v = verdicts(given, f"g: {claim}")["g"]
+    assert (v.status.value, v.counterexample.temperature) == ("REFUTED", temperature)
+
+
+@pytest.mark.parametrize(
+    ("given", "claim"),
+    [
+        ("c: mean tv <= 0.02 -> L1", "tv <= 0.5"),
+        ("c: mean tv <= 0.02 -> L1", "mean kl(reference || candidate) <= 0.1 nats"),
+        ("c: mean tv <= 0.02 -> L1\nd: log_ratio <= 0.05 except 5% -> L1", "mean log_ratio <= 1"),
+        ("c: tv <= 0.02 except 1% -> L1\nd: mean tv <= 0.005 -> L1", "tv <= 0.5"),
+    ],
+)
+def test_a_mean_leaves_room_for_a_few_exceeding_responses(given, claim):
+    v = verdicts(given, f"g: {claim}")["g"]
+    assert v.status.value == "REFUTED" and 0 < v.counterexample.exceeding_share < 1
+
+
+def test_agreement_leaves_room_for_a_few_exceeding_responses():
+    few = "statistical { s: agreement(top = 1) >= 99% -> L1 }\n"
+    v = verdicts("", "g: agreement(top = 1) >= 99.5%", more=few)["g"]
+    assert v.status.value == "REFUTED" and v.counterexample.exceeding_share == F(1, 100)

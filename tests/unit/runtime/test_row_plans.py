@@ -48,9 +48,13 @@ def test_a_statistic_does_not_depend_on_what_else_is_planned(name: str) -> None:
     z = torch.randn(4, 300, generator=torch.Generator().manual_seed(0))
     w = z + 0.3 * torch.randn(4, 300, generator=torch.Generator().manual_seed(1))
     ids = torch.zeros(4, dtype=torch.int64)
-    alone = row_statistics(z, w, RowPlan(frozenset({name})), sampled_ids=ids, temperature=0.7).values[name]
-    full = row_statistics(z, w, RowPlan(frozenset(STATISTICS), ((1, False),)), sampled_ids=ids, temperature=0.7)
-    assert torch.equal(alone, full.values[name])
+    everything = RowPlan(frozenset(STATISTICS), ((1, False),))
+    for backend in ("lean", None):  # a compiler contracts each specialised kernel in its own way: the last bits differ
+        alone, full = (
+            row_statistics(z, w, plan, sampled_ids=ids, temperature=0.7, backend=backend).values[name]
+            for plan in (RowPlan(frozenset({name})), everything)
+        )
+        assert torch.equal(alone, full) if backend else torch.allclose(alone, full, rtol=1e-6)
 
 
 def test_bad_plans_are_refused() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcverify.diagnostics import Report
+from kcverify.forms.read import read
 from kcverify.source import Source
 from kcverify.syntax import LIMITS, comments, parse, tree
 
@@ -190,7 +191,7 @@ def test_rubbish_is_a_diagnostic(text: str) -> None:
         "contract c\n" + "numerical {" * 100_000,
         "contract c\nparam a = " + "-" * 100_000 + "1",
         "contract c\nparam a = " + " " * 100_000 + "&",
-        "contract c\nparam a = 1" + "\t \r" * 30_000 + "é # x",
+        "contract c\nparam a = 1" + "\t  " * 30_000 + "é # x",
         "contract c\nslice a = " + "not " * 100_000 + "b > 1",
         "contract c\nparam a = " + "2^" * 100_000 + "2",
         "x" * 10_000_000,
@@ -234,3 +235,48 @@ def test_the_long_example_parses_fast(data: Path) -> None:
         _parse(text)
         times.append(time.perf_counter() - start)
     assert min(times) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("contract c\rnumerical {\r  a: tv <= 0.01 -> L1\r}\r", "x.kc:1:11"),
+        ("contract c\r\nnumerical { # hidden\r  a: tv <= 0.01 -> L1\r\n}\r\n", "x.kc:2:21"),
+        ("contract c\r\r\n", "x.kc:1:11"),
+    ],
+)
+def test_a_lone_carriage_return_is_refused(text: str, place: str) -> None:
+    report = Report()
+    assert not parse(Source("x.kc", text), report).contracts
+    [found] = report.diagnostics
+    assert found.code.slug == "lone_return" and found.span is not None and found.span.place == place
+
+
+@pytest.mark.parametrize("form", ["c.yaml", "c.json"])
+def test_a_lone_carriage_return_is_refused_in_every_form(form: str) -> None:
+    text = '{"language": "1.0",\r"contracts": []}' if form == "c.json" else 'language: "1.0"\rcontracts: []\n'
+    report = Report()
+    read(Source(form, text), report)
+    assert [d.code.slug for d in report.diagnostics] == ["lone_return"]
+
+
+def test_a_name_beyond_the_limit_is_refused_at_once() -> None:
+    name = "a" * LIMITS.name
+    assert _parse(f"contract {name}\n")[1] == []
+    start = time.perf_counter()
+    for text in (f"contract {name}b\n", f"contract c\nnumerical {{ {name * 1000}: tv <= 0.1 -> L1 }}\n"):
+        assert _parse(text)[1] == ["name_too_long"]
+    assert time.perf_counter() - start < 2
+    assert _parse(f'contract c version "{name * 3}"  # {name * 3}\n')[1] == []
+
+
+def test_a_name_beyond_the_limit_is_refused_in_yaml() -> None:
+    name = "a" * (LIMITS.name + 1)
+    head = 'language: "1.0"\ncontracts:\n  - name: c\n    numerical:\n'
+    for line in (
+        f"      {name}: {{metric: tv, at_most: 0.1, severity: L1}}\n",
+        f"      a: {{metric: {name}, at_most: 0.1, severity: L1}}\n",
+    ):
+        report = Report()
+        read(Source("c.yaml", head + line), report)
+        assert [d.code.slug for d in report.diagnostics] == ["name_too_long"]

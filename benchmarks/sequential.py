@@ -1,0 +1,271 @@
+"""Sequential verdicts at full size: false alarms under peeking, samples to a verdict, many slices, drift and return.
+
+2,000 streams of 5,000 looks each, beside the exact test at every look that people run instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from kcverify.runtime import fixed_sample
+from kcverify.runtime.many import e_bh
+from kcverify.runtime.sequential import BETS, bets, rate_points, requests_needed
+from kcverify.runtime.table import rate_table
+
+ALPHA = 0.05
+Array = Any
+
+
+def streams(rng: np.random.Generator, rate: float, runs: int, looks: int) -> Iterator[Array]:
+    """Running counts of exceeding units, int32 `[500, looks]` at a time."""
+    for start in range(0, runs, 500):
+        yield np.cumsum(rng.random((min(500, runs - start), looks)) < rate, axis=1, dtype=np.int32)
+
+
+def boundaries(limit: float, looks: int, level: float = ALPHA) -> tuple[Array, Array]:
+    """Counts that fail (or looks + 1) and that pass (or -1) at each look, from the compiled table."""
+    table = rate_table(limit, level, looks)
+    totals = range(1, looks + 1)
+    alarms = [looks + 1 if (a := table.alarm(n)) is None else a for n in totals]
+    passes = [-1 if (c := table.certificate(n)) is None else c for n in totals]
+    return np.array(alarms), np.array(passes)
+
+
+def log_e(counts: Array, total: Array, limit: float, side: str) -> Array:
+    """`log_e_rate` of arrays."""
+    parts = []
+    for weight, up, down in rate_points(limit, side):
+        exceed = np.where(counts > 0, counts * up, 0.0) if up > -math.inf else np.where(counts > 0, -np.inf, 0.0)
+        parts.append(weight + exceed + (total - counts) * down)
+    return np.logaddexp.reduce(parts, axis=0)
+
+
+def untruncated_beta(counts: Array, total: Array, limit: float) -> Array:
+    """A Beta(1/2, 1/2) mixture of all rates: a test of 'exactly the limit', wrong as a test of 'at most the limit'."""
+    from scipy.special import betaln, xlog1py, xlogy
+
+    mixed = betaln(0.5 + counts, 0.5 + total - counts) - betaln(0.5, 0.5)
+    return mixed - xlogy(counts, limit) - xlog1py(total - counts, -limit)
+
+
+def rates(runs: int, looks: int) -> list[dict[str, Any]]:
+    """False verdicts at a true rate that meets (or only just breaks) the limit, at least one in `looks` looks."""
+    totals, out = np.arange(1, looks + 1), []
+    for rate, limit, side in (
+        (0.01, 0.01, "above"), (0.005, 0.01, "above"), (0.001, 0.01, "above"), (0.05, 0.05, "above"),
+        (0.001, 0.001, "above"), (0.01, 0.01, "below"), (0.02, 0.01, "below"),
+    ):  # fmt: skip
+        rng = np.random.default_rng(20240607)
+        alarm, certificate = boundaries(limit, looks)
+        above = side == "above"
+        naive = binom.isf(ALPHA, totals, limit) + 1 if above else binom.ppf(ALPHA, totals, limit) - 1
+        hits = dict.fromkeys(("sequential", "exact at every look", "exact, one look", "untruncated Beta"), 0)
+        for counts in streams(rng, rate, runs, looks):
+            crossed = counts >= alarm if above else counts <= certificate
+            peeked = counts >= naive if above else counts <= naive
+            mixed = untruncated_beta(counts[:, 9::10].astype(float), totals[9::10].astype(float), limit)
+            hits["sequential"] += int(crossed.any(1).sum())
+            hits["exact at every look"] += int(peeked.any(1).sum())
+            hits["exact, one look"] += int(peeked[:, -1].sum())
+            hits["untruncated Beta"] += int((mixed >= math.log(1 / ALPHA)).any(1).sum())
+        if not above:
+            hits.pop("untruncated Beta")
+        out.append({"rate": rate, "limit": limit, "side": side} | {k: round(v / runs, 4) for k, v in hits.items()})
+    return out
+
+
+def _first(hit: Array) -> Array:
+    return np.where(hit.any(1), hit.argmax(1) + 1.0, np.inf)
+
+
+def samples(runs: int) -> list[dict[str, Any]]:
+    """Mean and median samples to the right verdict, beside the fixed size of an exact test."""
+    out: list[dict[str, Any]] = []
+    for rate, limit, side, looks in (
+        (0.02, 0.01, "above", 20_000), (0.10, 0.01, "above", 2_000), (0.005, 0.01, "below", 20_000),
+    ):  # fmt: skip
+        alarm, certificate = boundaries(limit, looks)
+        rng = np.random.default_rng(5)
+        times = [_first(c >= alarm if side == "above" else c <= certificate) for c in streams(rng, rate, runs, looks)]
+        found = np.concatenate(times)
+        row = {"rate": rate, "limit": limit, "side": side, "decided": float(np.isfinite(found).mean())}
+        out.append(row | {"mean": float(np.minimum(found, looks).mean()), "median": float(np.median(found))})
+    zero = {"rate": 0.0, "limit": 0.01, "side": "below", "decided": 1.0}
+    out.append(zero | {"mean": float(requests_needed(0.01)), "median": float(requests_needed(0.01))})
+    out[-1]["one look"] = fixed_sample.requests_needed(0.01)
+    return out
+
+
+def _wealth(values: Array, limit: float, side: str) -> Array:
+    sign, total = (1.0 if side == "above" else -1.0), None
+    for bet in bets(limit, side):
+        log = np.cumsum(np.log1p(bet * sign * (values - limit)), axis=1)
+        total = log if total is None else np.logaddexp(total, log)
+    return total - math.log(BETS)
+
+
+def clustered(runs: int, requests: int) -> list[dict[str, Any]]:
+    """Requests of 100 tokens whose exceedances come in clusters, mean share at the limit: what the unit decides."""
+    limit, out = 0.01, []
+    for strength, name in ((0.0, "independent"), (100.0, "weak"), (10.0, "strong"), (2.0, "very strong")):
+        rng = np.random.default_rng(7)
+        shape = (runs, requests)
+        chance = rng.beta(limit * strength, (1 - limit) * strength, shape) if strength else np.full(shape, limit)
+        counts = rng.binomial(100, chance)
+        alarm, _ = boundaries(limit, 100 * requests)
+        by_token = np.cumsum(counts, axis=1) >= alarm[99::100]
+        shares = _wealth(counts / 100.0, limit, "above") >= math.log(1 / ALPHA)
+        passes = _wealth(counts / 100.0, limit, "below") >= math.log(1 / ALPHA)
+        row = {"clusters": name, "token as unit": float(by_token.any(1).mean())}
+        out.append(row | {"request as unit": float(shares.any(1).mean()), "false pass": float(passes.any(1).mean())})
+    return out
+
+
+def slices(runs: int) -> dict[str, float]:
+    """50 slices of 300 requests, 5 of them at five times the limit: false discoveries and power."""
+    rng, limit = np.random.default_rng(2), 0.01
+    truth = np.where(np.arange(50) < 5, 0.05, limit)
+    counts = rng.binomial(300, truth, (runs, 50)).astype(float)
+    evidence = log_e(counts, np.full_like(counts, 300.0), limit, "above")
+    rejected = [e_bh(row.tolist(), ALPHA) for row in evidence]
+    false = [sum(i >= 5 for i in r) / max(1, len(r)) for r in rejected]
+    alone = (evidence[:, 5:] >= math.log(1 / ALPHA)).any(1).mean()
+    strict = evidence >= math.log(50 / ALPHA)
+    return {
+        "FDR": float(np.mean(false)), "power": float(np.mean([sum(i < 5 for i in r) / 5 for r in rejected])),
+        "alpha/K: any good slice fails": float(strict[:, 5:].any(1).mean()), "alpha/K: power": float(strict[:, :5].mean()),
+        "uncorrected: any good slice fails": float(alone),
+    }  # fmt: skip
+
+
+def routing(runs: int, scale: float) -> list[dict[str, Any]]:
+    """Rate .004, then .03, then .004 again (limit .01): false fallbacks, requests to fallback, wrong and right returns."""
+    good, bad, total = int(40_000 * scale), int(80_000 * scale), int(120_000 * scale)
+    cases = [("c 1e6, return 1e4", 1e6, 1e4), ("c 1e5, return 1e3", 1e5, 1e3), ("c 2e4, return 200", 2e4, 200.0)]
+    out = [{"detector": name} | _loop(runs, (good, bad, total), c, back) for name, c, back in cases]
+    return [*out, {"detector": "moving average of 500"} | _average(runs, (good, bad, total))]
+
+
+class _Cusum:
+    """The detector of `runtime.detector`, vectorised over runs."""
+
+    def __init__(self, runs: int, limit: float, side: str) -> None:
+        points = rate_points(limit, side)
+        self.weight = np.exp([w for w, _, _ in points])
+        self.up, self.down = np.exp([u for _, u, _ in points]), np.exp([d for _, _, d in points])
+        self.wealth = np.ones((runs, len(points)))
+
+    def add(self, exceeds: Array, seen: Array) -> None:
+        factor = np.where(exceeds[:, None], self.up, self.down) * np.maximum(self.wealth, 1.0)
+        self.wealth = np.where(seen[:, None], np.minimum(factor, 1e15), self.wealth)
+
+    @property
+    def value(self) -> Array:
+        return self.wealth @ self.weight
+
+
+def _loop(runs: int, times: tuple[int, int, int], c: float, back: float, shadow: float = 0.1) -> dict[str, Any]:
+    rng, (good, bad, total) = np.random.default_rng(1), times
+    state = np.zeros(runs, int)  # 0 candidate, 1 guarded, 2 safe
+    watch, home = _Cusum(runs, 0.01, "above"), _Cusum(runs, 0.01, "below")
+    first, returned = np.full(runs, np.inf), np.full(runs, np.inf)
+    false, wrong, guarded = np.zeros(runs, bool), 0, 0
+    for t in range(total):
+        exceeds = rng.random(runs) < (0.03 if good <= t < bad else 0.004)
+        mirrored = (state == 2) & (rng.random(runs) < shadow)
+        watch.add(exceeds, state < 2)
+        health = 1 - np.log(np.maximum(watch.value, 1.0)) / math.log(c)
+        guarded += int((state == 1).sum()) if t < good else 0
+        home.add(exceeds, mirrored)
+        ready = mirrored & (home.value >= back)
+        new = np.where((state == 0) & (health < 0.5), 1, np.where((state == 1) & (health > 0.75), 0, state))
+        fall = (state < 2) & (health <= 0)
+        new[fall], new[ready] = 2, 1
+        home.wealth[fall], watch.wealth[ready] = 1.0, 1.0
+        false |= fall & (t < good)
+        first = np.where(fall & (t >= good) & (t < bad), np.minimum(first, t - good), first)
+        wrong += int((ready & (good <= t) & (t < bad)).sum())
+        returned = np.where(ready & (t >= bad), np.minimum(returned, t - bad), returned)
+        state = new
+    return {
+        "false fallbacks": int(false.sum()), "runs": runs, "requests to fallback": _median(first),
+        "wrong returns a run": wrong / runs, "requests to return": _median(returned),
+        "good time guarded": round(guarded / runs / good, 4),
+    }  # fmt: skip
+
+
+def _median(times: Array) -> float | None:
+    """None where most runs never came so far."""
+    value = float(np.median(times))
+    return value if math.isfinite(value) else None
+
+
+def _average(runs: int, times: tuple[int, int, int], width: int = 500) -> dict[str, float]:
+    """Fall back when the share among the last 500 requests is above the limit: what people run instead."""
+    rng, (good, _, _) = np.random.default_rng(1), times
+    counts = np.cumsum(rng.random((runs, good)) < 0.004, axis=1)
+    window = counts[:, width:] - counts[:, :-width]
+    return {"false fallbacks": int((window / width > 0.01).any(1).sum()), "runs": runs}
+
+
+def measured(small: bool) -> dict[str, Any]:
+    """All figures; `small` divides the work by about twenty."""
+    runs, looks = (200, 1_000) if small else (2_000, 5_000)
+    parts: dict[str, Callable[[], Any]] = {
+        "rates": lambda: rates(runs, looks),
+        "samples": lambda: samples(runs // 2),
+        "clustered": lambda: clustered(runs, 200),
+        "slices": lambda: slices(runs),
+        "routing": lambda: routing(20 if small else 60, 0.05 if small else 1.0),
+    }
+    out: dict[str, Any] = {"alpha": ALPHA, "runs": runs, "looks": looks}
+    for name, part in parts.items():
+        start = time.perf_counter()
+        out[name] = part()
+        out[f"{name} seconds"] = round(time.perf_counter() - start, 1)
+    return out
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(k for row in rows for k in row))
+    text = [names, *([_shown(row.get(n)) for n in names] for row in rows)]
+    widths = [max(len(line[i]) for line in text) for i in range(len(names))]
+    return "\n".join("  " + "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in text)
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Print the figures, or JSON with `--json`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="machine readable")
+    parser.add_argument("--small", action="store_true", help="a twentieth of the work")
+    arguments = parser.parse_args()
+    found = measured(arguments.small)
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"False verdicts in {found['runs']:,} streams of {found['looks']:,} looks, alpha {ALPHA}")
+    print(_table(found["rates"]))
+    print("\nUnits to the right verdict")
+    print(_table(found["samples"]))
+    print("\nShares of requests of 100 tokens, mean share at the limit")
+    print(_table(found["clustered"]))
+    print("\n50 slices, 5 of them bad")
+    print(_table([found["slices"]]))
+    print("\nRouting: rate .004, then .03, then .004 against a limit of .01")
+    print(_table(found["routing"]))
+
+
+if __name__ == "__main__":
+    main()

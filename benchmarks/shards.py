@@ -1,0 +1,114 @@
+"""Rows per second of `measure` over 1, 10 and 100 shards, for each executor: the time should grow with the rows alone.
+
+One pair of shards is written, and the others are hard links of it under other names, so that disk space stays small and
+every shard costs the same. Each run is timed whole, processes started and report made, and, as the slope between the
+smallest and the largest number of shards, without what a run costs once. `--json` prints the numbers alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kcverify import driver
+from kcverify.elaborate.contract import Contract
+from kcverify.source import Source
+
+TEXT = """contract shards
+assume { temperature = 1; sampler = full_softmax; horizon <= 256 tokens; reward in [0, 1] }
+numerical { drift: logit_span <= 0.2 except 1% -> L2; far: tv <= 0.05 except 1% -> L1 }
+"""
+COUNTS = (1, 10, 100)
+
+
+def dump(folder: Path, most: int, rows: int, width: int) -> None:
+    """`most` pairs of shards of float32 logits `[rows, width]`."""
+    draw = np.random.default_rng(1)
+    logits = draw.normal(0, 3, (rows, width)).astype(np.float32)
+    for side, noise in (("ref", 0.0), ("cand", 0.01)):
+        (folder / side).mkdir()
+        first = folder / side / "part-0.npy"
+        np.save(first, logits + np.float32(noise) * draw.normal(size=logits.shape).astype(np.float32))
+        for i in range(1, most):
+            os.link(first, folder / side / f"part-{i}.npy")
+
+
+def timed(contract: Contract, folder: Path, count: int, executor: str, workers: int | None) -> tuple[float, int, str]:
+    """Seconds of one run over the first `count` shards, rows measured, and the answer as text."""
+    sides = [[str(folder / side / f"part-{i}.npy") for i in range(count)] for side in ("ref", "cand")]
+    options = driver.MeasureOptions(executor=executor, workers=workers)
+    start = time.perf_counter()
+    found = driver.measure(contract, *sides, None, options)
+    return time.perf_counter() - start, found["data"]["measured rows"], json.dumps(found)
+
+
+def measured(
+    counts: tuple[int, ...], rows: int, width: int, executors: list[tuple[str, int | None]]
+) -> list[dict[str, Any]]:
+    """One line for each executor and number of shards; `ratio` is time per row against one shard."""
+    (contract,) = driver.load_source(Source("shards.kc", TEXT)).contracts
+    out: list[dict[str, Any]] = []
+    answers: dict[int, str] = {}
+    with tempfile.TemporaryDirectory() as name:
+        dump(Path(name), max(counts), rows, width)
+        for executor, workers in executors:
+            lines = []
+            for count in counts:
+                seconds, seen, answer = timed(contract, Path(name), count, executor, workers)
+                if answers.setdefault(count, answer) != answer:
+                    raise SystemExit(f"{executor} with {count} shards gave another answer")
+                lines.append(
+                    {"executor": executor, "workers": workers, "shards": count, "rows": seen, "seconds": seconds}
+                )
+            first, last = lines[0], lines[-1]
+            slope = (last["seconds"] - first["seconds"]) / max(1, last["rows"] - first["rows"])
+            for line in lines:
+                line["rows_per_second"] = line["rows"] / line["seconds"]
+                line["ratio"] = line["seconds"] / line["rows"] * first["rows"] / first["seconds"]
+                line["rows_per_second_slope"] = 1 / slope if slope > 0 else None
+            out += lines
+    return out
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shards", type=int, nargs="+", default=list(COUNTS))
+    parser.add_argument("--rows", type=int, default=512, help="rows of one shard")
+    parser.add_argument("--width", type=int, default=4000, help="vocabulary entries")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    executors: list[tuple[str, int | None]] = [("serial", None), ("process", 1)]
+    if (cores := len(os.sched_getaffinity(0))) > 1:
+        executors.append(("process", cores))
+    if importlib.util.find_spec("ray") is not None:
+        executors.append(("ray", cores))
+    found = measured(tuple(chosen.shards), chosen.rows, chosen.width, executors)
+    if chosen.json:
+        print(json.dumps(found, indent=2))
+        return
+    print(
+        f"shards of {chosen.rows} rows x {chosen.width} float32; ratio: time per row against {chosen.shards[0]} shard"
+    )
+    print(
+        f"{'executor':>12} {'shards':>7} {'rows':>8} {'seconds':>8} {'rows/s':>9} {'ratio':>6}   rows/s beyond the start"
+    )
+    for line in found:
+        name = line["executor"] + (f" x{line['workers']}" if line["workers"] else "")
+        slope = line["rows_per_second_slope"]
+        print(
+            f"{name:>12} {line['shards']:>7} {line['rows']:>8} {line['seconds']:>8.2f} {line['rows_per_second']:>9,.0f} "
+            f"{line['ratio']:>6.2f}   {f'{slope:,.0f}' if slope else ''}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Monitors inside other libraries' frames; each module needs its library and is imported by name."""

@@ -1,0 +1,217 @@
+"""Plans a run over dumps in several files, and measures one pair of shards."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from kcverify.diagnostics import Diagnostic, InputError, diagnose, input_error
+from kcverify.elaborate.contract import Contract
+from kcverify.measure.data import Request, load_data
+from kcverify.measure.observed import Observer
+from kcverify.measure.options import MeasureOptions
+from kcverify.measure.outcomes import load_outcomes, open_parser
+from kcverify.measure.records import FileState, Summary, packed
+from kcverify.measure.run import Rows, file_requests, run_pair
+from kcverify.measure.session import feed, load_monitor, translated
+from kcverify.measure.sides import FILE_ENDINGS, FileSide, open_file
+from kcverify.prove.check import Checked
+from kcverify.readers.shards import Shard, find, is_several, matched
+from kcverify.runtime.errors import MonitorInputError
+
+_MOST_FINDINGS = 10
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pair of shards and everything that measuring it takes. `requests` are those of the data, None without data.
+
+    `own`: metrics that are read off the candidate's logits.
+    """
+
+    name: str
+    files: tuple[Path, Path]
+    source: str
+    contract: Contract
+    temperature: float | None
+    window: int
+    batch: int | None
+    own: tuple[str, ...]
+    requests: tuple[Request, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before it starts: a job for each pair of shards, requests in all, and how the shards were matched.
+
+    `requests` has those of the data; `longest` is not known before.
+    """
+
+    jobs: tuple[Job, ...]
+    total: int
+    by: str
+    names: tuple[str, str]
+    requests: tuple[Request, ...]
+
+
+def specs(side: str | Sequence[str]) -> tuple[str, ...]:
+    """A side as the files, folders and patterns that it was given as."""
+    return (side,) if isinstance(side, str) else tuple(side)
+
+
+def in_several(reference: str | Sequence[str], candidate: str | Sequence[str], options: MeasureOptions) -> bool:
+    """Whether a pair is one of dumps in several files, or is to be treated so."""
+    sides = [specs(side) for side in (reference, candidate)]
+    asked = options.executor is not None or options.workers is not None or options.resume is not None
+    return asked or any(len(side) > 1 or is_several(side[0]) for side in sides)
+
+
+def plan_of(
+    checked: Checked, source: str, reference: str | Sequence[str], candidate: str | Sequence[str], data: str | None,
+    options: MeasureOptions,
+) -> Plan:  # fmt: skip
+    """Find, match and check the shards before anything is computed: only the heads of the files are read.
+
+    Raises InputError: `option_invalid`, `side_unknown`, `shard_mismatch` (every one, ten at most), `data_length` and
+    those of the files and the data.
+    """
+    if options.window < 1:
+        reason = f"{options.window} is not a positive number of tokens"
+        raise input_error("option_invalid", option="--window", reason=reason)
+    for asked, option in ((options.causes, "--causes"), (options.by_layer, "--by-layer")):
+        if asked:
+            reason = "it computes with kernels again, and these sides are recorded files"
+            raise input_error("option_invalid", option=option, reason=reason)
+    sides = tuple(_shards(role, specs(s)) for role, s in (("reference", reference), ("candidate", candidate)))
+    found = matched(*sides)
+    heads = [(open_file(a.path, hashed=False), open_file(b.path, hashed=False)) for a, b in found.pairs]
+    _check(found.pairs, heads)
+    lengths = [first.length for first, _ in heads]
+    cut: list[tuple[Request, ...] | None] = [None] * len(lengths)
+    total = sum(-(-length // options.window) for length in lengths)
+    requests: list[Request] = []
+    if data is not None:
+        requests = load_data(
+            data, window=options.window, tokenizer=None, vocabulary=heads[0][0].vocabulary, limit=options.limit
+        )
+        cut, total = list(_cut(requests, found.pairs, lengths)), len(requests)
+    carried = _carried(checked, source, options)
+    temperature = None if options.temperature is None else float(options.temperature)
+    one = Job("", (Path(), Path()), source, checked.contract, temperature, options.window, options.batch, carried)
+    jobs = [
+        replace(one, name=a.name, files=(a.path, b.path), requests=part)
+        for (a, b), part in zip(found.pairs, cut, strict=True)
+    ]
+    names = (", ".join(specs(reference)), ", ".join(specs(candidate)))
+    return Plan(tuple(jobs), total, found.by, names, tuple(requests))
+
+
+def _shards(role: str, given: tuple[str, ...]) -> tuple[Shard, ...]:
+    for spec in given:
+        if not is_several(spec) and Path(spec).suffix not in FILE_ENDINGS:
+            if ":" not in spec and not Path(spec).suffix:
+                raise input_error("file_unreadable", path=spec, reason="no such file or folder")
+            hint = "give folders, patterns or files ending in .safetensors or .npy, on both sides"
+            raise input_error("side_unknown", side=spec, hint=hint)
+    return find(role, given, FILE_ENDINGS)
+
+
+def _check(pairs: Sequence[tuple[Shard, Shard]], heads: Sequence[tuple[FileSide, FileSide]]) -> None:
+    widths = Counter(side.vocabulary for head in heads for side in head)
+    width = widths.most_common(1)[0][0]
+    wrong: list[Diagnostic] = []
+    for (a, b), (first, second) in zip(pairs, heads, strict=True):
+        if first.length != second.length:
+            detail = f"{a.path} has {first.length} rows, {b.path} has {second.length}"
+            wrong.append(diagnose("shard_mismatch", detail=detail))
+        for shard, side in ((a, first), (b, second)):
+            if side.vocabulary != width:
+                detail = f"{shard.path} has {side.vocabulary} vocabulary entries, {widths[width]} other files have {width}"
+                wrong.append(diagnose("shard_mismatch", detail=detail))
+    if wrong:
+        raise InputError(*wrong[:_MOST_FINDINGS])
+
+
+def _cut(
+    requests: Sequence[Request], pairs: Sequence[tuple[Shard, Shard]], lengths: Sequence[int]
+) -> Iterator[tuple[Request, ...]]:
+    """The requests of each shard: row i of all shards together belongs to position i of the data."""
+    positions = sum(len(r.token_ids) for r in requests)
+    if positions != sum(lengths):
+        raise input_error("data_length", side="the shards together", rows=sum(lengths), positions=positions)
+    waiting = iter(requests)
+    for (shard, _), length in zip(pairs, lengths, strict=True):
+        mine: list[Request] = []
+        while length > 0:
+            mine.append(next(waiting))
+            length -= len(mine[-1].token_ids)
+        if length < 0:
+            detail = f"request {mine[-1].request_id} of the data runs over the end of {shard.path}"
+            raise input_error("shard_mismatch", detail=detail, hint="write whole requests into one shard")
+        yield tuple(mine)
+
+
+def _carried(checked: Checked, source: str, options: MeasureOptions) -> tuple[str, ...]:
+    """What a worker reads off the candidate's logits: what the contract asks for and no file of outcomes carries."""
+    monitor = load_monitor(source, None if options.temperature is None else float(options.temperature))
+    parse = open_parser(options.parse)
+    outcomes = [] if options.observations is None else load_outcomes(options.observations, parse)
+    own = Observer(monitor, checked.contract, outcomes, options.clock).own
+    return tuple(name for name in own if name == "failure_rate")
+
+
+def measure_shard(job: Job) -> Summary:
+    """Measure one pair of shards, on one thread. Raises InputError as `measure_contract`; `file_unreadable` for a file
+    that changes meanwhile.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        before = [path.stat() for path in job.files]
+        monitor = load_monitor(job.source, job.temperature)
+        first, second = (open_file(path) for path in job.files)
+        requests = job.requests or _windows(job, first, second)
+        observer = Observer(monitor, job.contract)
+        observer.own = list(job.own)
+
+        def take(rows: Rows) -> None:
+            feed(monitor, job.contract, rows)
+            observer.take(rows)
+
+        with torch.no_grad():
+            outcome = run_pair(first, second, requests, on_rows=take, batch=job.batch)
+        if not outcome.complete:
+            raise KeyboardInterrupt
+        files = tuple(map(_read_state, job.files, (first, second), before))
+        longest = max(len(r.token_ids) for r in requests)
+        state = packed(monitor.state_dict())
+        return Summary(job.name, state, outcome.requests, outcome.rows, longest, (files[0], files[1]))
+    except MonitorInputError as error:
+        raise translated(error) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise input_error("file_unreadable", path=error.filename or job.files[0], reason=reason) from error
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _read_state(path: Path, side: FileSide, before: os.stat_result) -> FileState:
+    now = path.stat()
+    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+        raise input_error("file_unreadable", path=path, reason="it changed while it was read")
+    known = side.fingerprint
+    return FileState(now.st_size, now.st_mtime_ns, known["format"], known["logits"])
+
+
+def _windows(job: Job, first: FileSide, second: FileSide) -> tuple[Request, ...]:
+    """Requests of a shard without data, named after it; token ids of whichever side has them."""
+    told = second if first.token_ids is None else first
+    return tuple(
+        replace(r, request_id=f"{job.name}/{r.request_id}", fields={"shard": job.name, **r.fields})
+        for r in file_requests(told, job.window)
+    )

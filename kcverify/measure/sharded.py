@@ -1,0 +1,214 @@
+"""Measures dumps in several files: each pair of shards gives a monitor's state, the states are merged, one report is made.
+
+Merging is exact and free of order, so the result is the same bit for bit on every executor, with any number of workers,
+and after a kill and a restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch.distributed as dist
+
+from kcverify import __version__
+from kcverify.diagnostics import Diagnostic, InputError
+from kcverify.measure.executors import Answer, Executor, Processes, Serial
+from kcverify.measure.observed import Observer
+from kcverify.measure.options import MeasureOptions
+from kcverify.measure.outcomes import load_outcomes, open_parser
+from kcverify.measure.premise import measured_guarantees
+from kcverify.measure.records import Records, Summary, unpacked
+from kcverify.measure.run import Outcome, interrupt_afterwards
+from kcverify.measure.session import load_monitor, measured_run, result, translated
+from kcverify.measure.shard import Job, Plan, measure_shard, plan_of
+from kcverify.prove.check import Checked
+from kcverify.runtime.errors import MonitorInputError
+from kcverify.runtime.report import build_report
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A side in several files, for the record."""
+
+    name: str
+    fingerprint: Mapping[str, str]
+
+
+def measure_shards(
+    checked: Checked, source: str, reference: str | Sequence[str], candidate: str | Sequence[str], data: str | None,
+    options: MeasureOptions, executor: Executor | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure pairs of shards on an executor (None: a process a core) and return one result, as `measure_contract`.
+
+    The result has `shards` beside: how many, how they were matched, and those whose process was lost, each with the
+    reason; such a run, and one that Ctrl-C ends, is not complete. With `options.resume` finished shards are recorded in
+    that folder and not measured again. Raises InputError: sides, data and options that are not usable, `shard_mismatch`,
+    `resume_mismatch`; RuntimeError for a fault of kcverify in a worker.
+    """
+    plan = plan_of(checked, source, reference, candidate, data, options)
+    run = Run(checked, source, plan, options, data)
+    complete = run.through(executor or Processes(options.workers), plan.jobs)
+    return run.finish(run.monitor, complete=complete)
+
+
+def measure_in_group(
+    checked: Checked, source: str, reference: str | Sequence[str], candidate: str | Sequence[str], data: str | None,
+    options: MeasureOptions, group: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The same inside a `torch.distributed` group (None: the default one): each rank measures its share of the shards,
+    every rank returns the whole result.
+
+    All ranks must call it, with the same arguments and the same files in reach. What goes wrong on one rank is raised
+    on all of them: InputError, RuntimeError.
+    """
+    plan = plan_of(checked, source, reference, candidate, data, options)
+    run = Run(checked, source, plan, options, data)
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    complete, fault = True, ""
+    wrong: tuple[Diagnostic, ...] = ()
+    try:
+        complete = run.through(Serial(), plan.jobs[rank::world])
+    except InputError as error:
+        wrong = error.diagnostics
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+    ranks: list[Any] = [None] * world
+    dist.all_gather_object(ranks, (complete, wrong, fault, run.done, run.lost), group=group)
+    for _, diagnostics, reason, _, _ in ranks:
+        if diagnostics:
+            raise InputError(*diagnostics)
+        if reason:
+            raise RuntimeError(reason)
+    merged = run.monitor.sync(group)
+    run.done = {name: summary for _, _, _, done, _ in ranks for name, summary in done.items()}
+    run.lost = {name: reason for *_, lost in ranks for name, reason in lost.items()}
+    return run.finish(merged, complete=all(done for done, *_ in ranks))
+
+
+class Run:
+    """One run over the shards of a plan: what is done, what was lost, and the merged state.
+
+    Raises InputError: `resume_mismatch`, `file_unwritable` for the folder of `options.resume`.
+    """
+
+    def __init__(self, checked: Checked, source: str, plan: Plan, options: MeasureOptions, data: str | None) -> None:
+        self.checked, self.source, self.plan, self.options, self.data = checked, source, plan, options, data
+        self.records = None if options.resume is None else Records(options.resume, self._identity())
+        self.monitor = load_monitor(source, plan.jobs[0].temperature)
+        self.done: dict[str, Summary] = {}
+        self.lost: dict[str, str] = {}
+
+    def _identity(self) -> dict[str, str]:
+        """Everything that the state of a shard depends on beside its files."""
+        job, contract = self.plan.jobs[0], self.checked.contract
+        requests = self.plan.requests
+        text = repr([(r.request_id, r.token_ids, sorted(r.tags), sorted(r.fields.items())) for r in requests])
+        return {
+            "kcverify": __version__,
+            "contract": f"{contract.name} {self.checked.digest}",
+            "monitor": hashlib.sha256(self.source.encode()).hexdigest(),
+            "temperature": str(job.temperature),
+            "window": str(job.window),
+            "observed": ", ".join(job.own) or "nothing",
+            "data": "none" if self.data is None else hashlib.sha256(text.encode()).hexdigest(),
+        }
+
+    def through(self, executor: Executor, jobs: Sequence[Job]) -> bool:
+        """Do what is left of the jobs; False where Ctrl-C ended it. Raises InputError, RuntimeError as the jobs say."""
+        start = self.options.clock()
+        left = list(self._left(jobs))
+        known, complete = len(self.done), True
+        if known:
+            self._tell(f"{known} of {len(jobs)} shards were measured before")
+        answers = executor.map(measure_shard, left)
+        try:
+            for answer in answers:
+                with interrupt_afterwards():
+                    self._take(left[answer.index], answer)
+                if self.options.progress is not None:
+                    self.options.progress(len(self.done) + len(self.lost), len(jobs))
+        except KeyboardInterrupt:
+            complete = False
+        finally:
+            answers.close()
+        seconds = self.options.clock() - start
+        rows = sum(summary.rows for summary in list(self.done.values())[known:])
+        rate = f", {rows / seconds:,.0f} rows/s" if rows and seconds > 0 else ""
+        self._tell(f"{len(self.done) - known} shards, {rows:,} rows in {seconds:.1f} s{rate}")
+        return complete
+
+    def _left(self, jobs: Sequence[Job]) -> Iterator[Job]:
+        """The jobs that are not done; finished ones are added."""
+        for job in jobs:
+            found, reason = (None, "") if self.records is None else self.records.find(job.name, job.files)
+            if found is not None:
+                self._add(found)
+                continue
+            if reason:
+                self._tell(f"shard {job.name} is measured again: {reason}")
+            yield job
+
+    def _take(self, job: Job, answer: Answer) -> None:
+        if answer.diagnostics:
+            raise InputError(*answer.diagnostics)
+        if answer.fault:
+            raise RuntimeError(f"shard {job.name}: {answer.fault}")
+        if answer.lost:
+            self.lost[job.name] = answer.lost
+            self._tell(f"shard {job.name} was lost: {answer.lost}")
+            return
+        if self.records is not None:
+            self.records.keep(answer.value)
+        self._add(answer.value)
+
+    def _add(self, summary: Summary) -> None:
+        """A finished shard: its state is merged and let go."""
+        other = self.monitor.fresh()
+        try:
+            other.load_state_dict(unpacked(summary.state))
+            self.monitor.merge(other)
+        except MonitorInputError as error:
+            raise translated(error) from None
+        self.done[summary.name] = replace(summary, state=b"")
+
+    def finish(self, monitor: Any, *, complete: bool) -> dict[str, Any]:
+        """The result of the merged state `monitor`, which observes what the file of outcomes has."""
+        checked, options, plan = self.checked, self.options, self.plan
+        done = [self.done[job.name] for job in plan.jobs if job.name in self.done]
+        lost = [{"shard": job.name, "reason": self.lost[job.name]} for job in plan.jobs if job.name in self.lost]
+        parse = open_parser(options.parse)
+        outcomes = [] if options.observations is None else load_outcomes(options.observations, parse)
+        notes = Observer(monitor, checked.contract, outcomes, options.clock).finish(plan.requests)
+        counts = sum(s.requests for s in done), sum(s.rows for s in done)
+        outcome = Outcome(complete and not lost, *counts)
+        measured = build_report(monitor, one_look=options.fixed_sample)
+        measured["notes"] += [*notes, *(f"shard {entry['shard']} is missing: {entry['reason']}" for entry in lost)]
+        _positions(measured["clauses"])
+        sides = (self._side(done, 0), self._side(done, 1))
+        longest = max((s.longest for s in done), default=0)
+        seen = measured_run(monitor, outcome, self.data, longest, options)
+        return result(checked, measured, outcome, sides, self.data, plan.total, options) | {
+            "shards": {"total": len(plan.jobs), "measured": len(done), "matched_by": plan.by, "lost": lost},
+            "measured_guarantees": measured_guarantees(checked, seen),
+        }
+
+    def _side(self, done: Sequence[Summary], index: int) -> Whole:
+        digest = hashlib.sha256("".join(f"{s.name} {s.files[index].sha256}\n" for s in done).encode()).hexdigest()
+        formats = ", ".join(sorted({s.files[index].format for s in done}))
+        name = self.plan.names[index]
+        return Whole(name, {"side": name, "format": formats, "shards": str(len(done)), "logits": digest})
+
+    def _tell(self, text: str) -> None:
+        if self.options.tell is not None:
+            self.options.tell(text)
+
+
+def _positions(clauses: Sequence[dict[str, Any]]) -> None:
+    """The position of each worst value, which in a recorded request is its row."""
+    for clause in clauses:
+        worst = clause.get("max")
+        if worst and isinstance(worst.get("row"), int):
+            worst["position"] = worst["row"]

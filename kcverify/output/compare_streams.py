@@ -1,0 +1,143 @@
+"""The answer of `compare` for a terminal: what is not drift first, then drift, witnesses, and the projects' names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcverify.output.style import paint, plural, table
+
+_STYLE = {"error": "fail", "warning": "inconclusive", "note": "dim"}
+_WORST = 5
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number as the tables show it; `-` for none, texts as they are."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return str(value) if isinstance(value, int) else f"{value:.{digits}g}"
+
+
+def interval(row: Mapping[str, Any]) -> str:
+    """`[lower, upper]`, empty where it says nothing."""
+    low, high = row.get("lower"), row.get("upper")
+    if low is None or high is None or (str(low) in ("-inf", "nan", "0.0") and str(high) in ("inf", "nan")):
+        return ""
+    return f"[{number(low)}, {number(high)}]"
+
+
+def text(found: Mapping[str, Any], color: bool) -> str:
+    """The whole answer."""
+    parts = [_head(found, color), _findings(found, color)]
+    numbers = found["drift"] or found["explained"]
+    if numbers is not None:
+        parts.append(_drift(numbers, found["drift"] is not None, color))
+    if found["estimators"]:
+        parts.append(_estimators(found, color))
+    if found["sequences"]:
+        parts.append(_sequences(found["sequences"]))
+    if found["project"] is not None:
+        parts.append(_project(found["project"], color))
+    parts.append("\n".join(paint(f"  assumed: {line}", "dim", color) for line in found["assumptions"]))
+    parts.append(_close(found, color))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(found: Mapping[str, Any], color: bool) -> str:
+    rows = [
+        (f"  {role}", found[role]["path"], f"({found[role]['format']})", ", ".join(found[role]["carries"]))
+        for role in ("reference", "candidate")
+    ]
+    counts = found["requests"]
+    line = f"  {plural(counts['pairs'], 'request')} on both sides, {counts['tokens']} sampled tokens compared"
+    return "\n".join([paint("compare", "bold", color), *table(rows), line])
+
+
+def _findings(found: Mapping[str, Any], color: bool) -> str:
+    if not found["findings"]:
+        return f"  identity: {paint('no finding', 'pass', color)}"
+    lines = []
+    for row in found["findings"]:
+        label = paint(f"{row['severity']}[{row['code']} {row['slug']}]", _STYLE[row["severity"]], color)
+        lines += [f"  {label}: {row['message']}", f"    cause: {row['cause']}"]
+        first = row["evidence"].get("first")
+        if first:
+            lines.append(f"    first: request {first['request']}, position {first['position']}")
+        lines.append(f"    hint: {row['hint']}")
+    return "\n".join(lines)
+
+
+def _drift(numbers: Mapping[str, Any], is_drift: bool, color: bool) -> str:
+    title = "drift" if is_drift else "not drift: what the findings above explain"
+    lines = [paint(f"  {title}", "bold" if is_drift else "inconclusive", color)]
+    if numbers["table"]:
+        rows = [("  metric", "mean", "95% interval", "p99", "max", "rows")]
+        rows += [
+            (f"  {r['metric']}", number(r["mean"]), interval(r), number(r["quantiles"]["p99"]), number(r["max"]), str(r["rows"]))
+            for r in numbers["table"]
+        ]  # fmt: skip
+        lines += table(rows, indent=2, right=frozenset((1, 3, 4, 5)))
+        worst = next((r for r in numbers["table"] if r["metric"] == "TV"), numbers["table"][0])
+        lines += ["", f"    worst rows by {worst['metric']}", *(_witness(w) for w in worst["worst"][:_WORST])]
+    for part in numbers["bounds"]:
+        lines += _bounds(part)
+    return "\n".join([*lines, *(f"    note: {note}" for note in numbers["notes"])])
+
+
+def _witness(row: Mapping[str, Any]) -> str:
+    token = "" if row["token"] is None else f", token {row['token']}"
+    return f"      {number(row['value'])}  request {row['request']}, position {row['position']}{token}"
+
+
+def _bounds(part: Mapping[str, Any]) -> list[str]:
+    head = (
+        f"    TV in [{number(part['lower'])}, {number(part['upper'])}] on the mean token, from {part['basis']} "
+        f"({part['rows']} rows); one token at least {number(part['lower_max'])}"
+    )
+    lines = ["", head]
+    for row in part["requests"][:_WORST]:
+        lines.append(
+            f"      request {row['request']}: TV in [{number(row['lower'])}, {number(row['upper'])}] on {row['rows']} rows"
+        )
+    return [*lines, *(_witness(w) for w in part["largest_lower"][: min(2, _WORST)])]
+
+
+def _estimators(found: Mapping[str, Any], color: bool) -> str:
+    rows = [("  from sampled tokens", "value", "95% interval", "largest token", "estimates")]
+    for row in found["estimators"]:
+        share = row["largest_token"]
+        value = number(row["value"]) if row["value"] != "inf" else f"e^{number(row['log_mean'])}"
+        part = "-" if share is None else f"{share['share']:.0%}"
+        rows.append((f"  {row['name']}", value, interval(row), part, row["estimates"]))
+    return "\n".join(table(rows, right=frozenset((1, 3))))
+
+
+def _sequences(found: Mapping[str, Any]) -> str:
+    low, high = found["log_weight_range"]
+    lines = [
+        f"  {plural(found['count'], 'sequence')}: median weight {number(found['median_weight'])} (log {number(found['median_log_weight'])}), "
+        f"log weights from {number(low)} to {number(high)}; {found['bad']} bad ({found['bad_share']:.3f})"
+    ]
+    for row in found["worst"][:_WORST]:
+        lines.append(
+            f"    #{row['index']} request {row['request']}: mean |d| {number(row['mean_abs'])}, max {number(row['max_abs'])}, "
+            f"log weight {number(row['log_weight'])}, {row['tokens']} tokens"
+        )
+    return "\n".join(lines)
+
+
+def _project(found: Mapping[str, Any], color: bool) -> str:
+    rows = [(f"  as {found['name']} names it", "value", "formula", "here")]
+    notes = []
+    for row in found["numbers"]:
+        rows.append((f"  {row['name']}", number(row["value"], 6), row["formula"], row["entry"] or ""))
+        if row["misleads"]:
+            notes.append(paint(f"    {row['name']}: {row['misleads']}", "dim", color))
+    return "\n".join([*table(rows, right=frozenset((1,))), *notes])
+
+
+def _close(found: Mapping[str, Any], color: bool) -> str:
+    words = {"comparable": "pass", "not_comparable": "fail", "unobservable": "inconclusive"}
+    return f"  verdict: {paint(found['verdict'].replace('_', ' '), words[found['verdict']], color)}"

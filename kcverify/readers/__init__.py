@@ -1,0 +1,1 @@
+"""Streams of log-probabilities and logits as engines and trainers write them, read into one record."""

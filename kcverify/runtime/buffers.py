@@ -1,0 +1,106 @@
+"""The integer and floating-point state of a monitor: three buffers, one a kind of reduction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kcverify.runtime.clauses import Layout
+from kcverify.runtime.witness import LAST, Worst
+
+
+class Buffers(torch.nn.Module):  # type: ignore[misc]
+    """`sums` int64 (the tables of `Layout.sections`, end to end), `extremes` float64 `[2, cells]` (each cell's worst
+    score, and its value), `places` int64 `[cells, 3]` (its request key, row, token).
+
+    They move between devices with the module; a change of the floating-point type, which would round, is ignored.
+    """
+
+    layout: Layout
+    sums: torch.Tensor
+    extremes: torch.Tensor
+    places: torch.Tensor
+
+    def allocate_buffers(self, device: torch.device) -> None:
+        """New buffers that have counted nothing."""
+        cells, size = len(self.layout.cells), sum(math.prod(s) for s in self.layout.sections.values())
+        self.register_buffer("sums", torch.empty(size, dtype=torch.int64, device=device))
+        self.register_buffer("extremes", torch.empty(2, cells, dtype=torch.float64, device=device))
+        self.register_buffer("places", torch.empty(cells, 3, dtype=torch.int64, device=device))
+        self.clear_buffers()
+
+    def clear_buffers(self) -> None:
+        """Forget what was counted; the buffers stay where they are."""
+        self.sums.zero_()
+        self.extremes.zero_()
+        self.extremes[0].fill_(-torch.inf)
+        self.places.fill_(LAST)
+
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        kept = self.extremes
+        out = super()._apply(function, recurse)
+        if self.extremes.dtype != kept.dtype:
+            self.extremes = kept.to(self.extremes.device)
+        return out
+
+    def _section(self, name: str) -> torch.Tensor:
+        start = 0
+        for other, shape in self.layout.sections.items():
+            size = math.prod(shape)
+            if other == name:
+                return self.sums[start : start + size].view(shape)
+            start += size
+        raise KeyError(name)
+
+    @property
+    def counts(self) -> torch.Tensor:
+        """Rows, invalid rows, rows with reference-only and with candidate-only tokens: int64 `[4]`."""
+        return self._section("counts")
+
+    @property
+    def slice_counts(self) -> torch.Tensor:
+        """Per slice: rows, invalid rows, rows of unknown membership: int64 `[slices, 3]`."""
+        return self._section("slice_counts")
+
+    @property
+    def cell_counts(self) -> torch.Tensor:
+        """Per cell: exceeding rows, rows whose inputs were missing: int64 `[cells, 2]`."""
+        return self._section("cell_counts")
+
+    @property
+    def histograms(self) -> torch.Tensor:
+        """Log histograms of the values: int64 `[histograms, bins]`."""
+        return self._section("histograms")
+
+    @property
+    def observed(self) -> torch.Tensor:
+        """Per cell what `observe` counted, int64 `[cells, 7]`: see `observations`."""
+        return self._section("observed")
+
+    @property
+    def calibration(self) -> torch.Tensor:
+        """Bins of all calibration cells, int64 `[bins, 4]`: see `calibration`."""
+        return self._section("calibration")
+
+    @property
+    def worst_score(self) -> torch.Tensor:
+        """Worst score of each cell (-inf: nothing seen)."""
+        return self.extremes[0]
+
+    @property
+    def worst_value(self) -> torch.Tensor:
+        """The value that has it."""
+        return self.extremes[1]
+
+    @property
+    def worst_place(self) -> torch.Tensor:
+        """Its request key, row within the request, and token (-1: none)."""
+        return self.places
+
+    @property
+    def worst(self) -> Worst:
+        """View of the worst values."""
+        return Worst(self.extremes, self.places)

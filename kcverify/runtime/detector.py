@@ -1,0 +1,165 @@
+"""Drift after a long clean period: a restarting detector, its health, and the mirror image that lets a kernel return.
+
+The e-process of a clause carries its good past as debt; a detector forgets it: each bet j keeps
+`M_j <- e_j(value) * max(M_j, 1)` and `M` is their weighted mean (the CUSUM form of the e-detectors of Shin, Ramdas and
+Rinaldo 2022). Whatever happened before, units that meet the limit raise a false alarm `M >= c` once in at least `c`
+units on average. So a contract's `false_alarm_every 30 d` is `c` = units in 30 days.
+
+State is a dozen logarithms and a count. It depends on the order of the units, unlike the evidence of a clause: it
+belongs to one stream, cannot be merged over shards, and is saved and restored whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+from kcverify.runtime.errors import option_error
+from kcverify.runtime.sequential import BETS, bets, log_sum, rate_points
+
+DAY = 86_400
+KINDS = ("binary", "share", "mean")
+SIDES = ("above", "below")
+
+
+class Rule(Protocol):
+    """What is read of a line of `escalate`: the interval between false alarms, and its unit (`s` or `requests`)."""
+
+    @property
+    def false_alarm_every(self) -> Fraction | None:
+        """Seconds, or requests."""
+
+    @property
+    def false_alarm_unit(self) -> str:
+        """`s` or `requests`."""
+
+
+def units_between_alarms(rule: Rule, traffic: Fraction | float | None) -> float:
+    """The threshold `c` of a line of `escalate`: units of the clause between two false alarms, `traffic` units a second.
+
+    Raises MonitorInputError: `option_invalid` where the line states no interval, where an interval in time has no
+    traffic to count it in, or where it holds fewer than 2 units.
+    """
+    every = rule.false_alarm_every
+    if every is None:
+        raise option_error("false_alarm_every", "the line of `escalate` states no interval between false alarms")
+    if rule.false_alarm_unit == "s" and traffic is None:
+        raise option_error(
+            "traffic", "an interval in time needs the units a second: `assume { traffic = N requests/s }`"
+        )
+    units = float(every * Fraction(traffic or 0)) if rule.false_alarm_unit == "s" else float(every)
+    if not units >= 2.0:
+        raise option_error("false_alarm_every", f"holds {units:g} units; a detector needs at least 2")
+    return units
+
+
+@dataclass(frozen=True)
+class _Bets:
+    """Weights (logs) and what a value adds to each log wealth."""
+
+    weights: tuple[float, ...]
+    on_exceeding: tuple[float, ...] = ()
+    on_clean: tuple[float, ...] = ()
+    sizes: tuple[float, ...] = ()
+
+    def steps(self, value: float, limit: float, sign: float) -> list[float] | tuple[float, ...]:
+        if self.sizes:
+            return [math.log1p(sign * size * (value - limit)) for size in self.sizes]
+        return self.on_exceeding if value else self.on_clean
+
+
+def _bets(kind: str, limit: float, side: str) -> _Bets:
+    if kind == "binary":
+        weights, up, down = zip(*rate_points(limit, side), strict=True)
+        return _Bets(weights, up, down)
+    return _Bets((-math.log(BETS),) * BETS, sizes=bets(limit, side))
+
+
+class Detector:
+    """A restarting detector of one clause on one stream of units.
+
+    `kind` is `binary` (a unit exceeds or not), `share` or `mean` (a value in [0, 1]); `limit` in (0, 1) is the clause's
+    rate or mean; `units` the mean number of units between false alarms. Side `above` watches for values that have become
+    too large; `below`, its mirror image on shadow traffic, for a stream that has become good: units that break the limit
+    look like a recovery once in at least `units` of them. Raises MonitorInputError: `option_invalid`.
+    """
+
+    def __init__(self, kind: str, limit: float, units: float, side: str = "above") -> None:
+        if kind not in KINDS or side not in SIDES:
+            raise option_error("detector", f"kind {kind!r} of {KINDS}, side {side!r} of {SIDES}")
+        if not 0.0 < limit < 1.0:
+            raise option_error("limit", f"{limit} is outside (0, 1)")
+        if not 2.0 <= units < math.inf:
+            raise option_error("units", f"{units} units between false alarms; at least 2 are needed")
+        self.kind, self.limit, self.side = kind, limit, side
+        self.log_threshold = math.log(units)
+        self._bets = _bets(kind, limit, side)
+        self._sign = 1.0 if side == "above" else -1.0
+        self._most = [2.0 * self.log_threshold - weight for weight in self._bets.weights]
+        self.reset()
+
+    @classmethod
+    def of_rule(
+        cls, rule: Rule, kind: str, limit: float, traffic: Fraction | float | None = None, side: str = "above"
+    ) -> Detector:
+        """The detector of a line of `escalate`; `traffic` is that of its stream (shadow: its share) in units a second."""
+        return cls(kind, limit, units_between_alarms(rule, traffic), side)
+
+    def reset(self) -> None:
+        """Start anew, as after a change of route."""
+        self.wealth = [0.0] * len(self._bets.weights)
+        self.seen = 0
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Take in `count` units of one value in a row: 0 or 1 (binary), or in [0, 1]; a value that is not in [0, 1] is 1.
+
+        A run of equal units is taken in at once: a falling wealth restarts at its last step or never. No wealth grows
+        beyond `c` squared, so that health returns once a drift has ended.
+        """
+        if not 0.0 <= value <= 1.0:
+            value = 1.0
+        if count < 1:
+            return
+        steps = self._bets.steps(value, self.limit, self._sign)
+        for j, step in enumerate(steps):
+            start = max(self.wealth[j], 0.0)
+            if step >= 0.0:
+                self.wealth[j] = min(start + count * step, self._most[j])
+            else:
+                self.wealth[j] = step + (max(start + (count - 1) * step, 0.0) if count > 1 else start)
+        self.seen += count
+
+    def extend(self, values: Iterable[float]) -> None:
+        """Take in units in their order."""
+        for value in values:
+            self.add(float(value))
+
+    @property
+    def log_e(self) -> float:
+        """`ln M`."""
+        return log_sum([w + m for w, m in zip(self._bets.weights, self.wealth, strict=True)])
+
+    @property
+    def alarm(self) -> bool:
+        """Whether `M` has reached its threshold now; the caller acts and resets."""
+        return self.log_e >= self.log_threshold
+
+    @property
+    def health(self) -> float:
+        """`1 - ln(max(M, 1))/ln c`, clipped to [0, 1]: 1 without any evidence of drift, 0 at the alarm."""
+        return min(1.0, max(0.0, 1.0 - max(self.log_e, 0.0) / self.log_threshold))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers that `load_state_dict` restores."""
+        settings = [self.kind, self.side, self.limit, self.log_threshold]
+        return {"settings": settings, "wealth": list(self.wealth), "seen": self.seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state. Raises MonitorInputError where it is that of a detector with other settings."""
+        mine = self.state_dict()
+        if list(state["settings"]) != mine["settings"] or len(state["wealth"]) != len(self.wealth):
+            raise option_error("state", f"of a detector with {state['settings']}, not {mine['settings']}")
+        self.wealth, self.seen = [float(w) for w in state["wealth"]], int(state["seen"])

@@ -1,0 +1,96 @@
+"""Compiles C++ into a cache of shared objects: atomic, safe for parallel processes, keyed by source and flags."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
+LEVELS = {"AVX2": "-march=x86-64-v3", "AVX512": "-march=x86-64-v4"}
+"""Flag for what torch says that the processor can do."""
+PREBUILT = Path(__file__).parent / "prebuilt"
+"""Where a wheel may carry shared objects, named by their keys."""
+_TIMEOUT = 120.0
+
+
+class BuildError(Exception):
+    """No kernel can be built or loaded; the text says why in one line."""
+
+
+@lru_cache(maxsize=1)
+def compiler() -> tuple[str, ...]:
+    """Command and flags of the system's C++ compiler (the variable CXX, else c++, g++, clang++).
+
+    Raises BuildError where there is none, and on x86 without AVX2 and FMA, where the kernel would be slower than torch.
+    """
+    machine = platform.machine().lower()
+    flags: tuple[str, ...] = FLAGS
+    if machine in ("x86_64", "amd64"):
+        level = LEVELS.get(torch.backends.cpu.get_cpu_capability())
+        if level is None:
+            raise BuildError("this processor lacks AVX2 or FMA")
+        flags = (*FLAGS, level)
+    named = os.environ.get("CXX")
+    for name in (named,) if named else ("c++", "g++", "clang++"):
+        path = shutil.which(name)
+        if path:
+            return (path, *flags)
+    raise BuildError(f"no C++ compiler: {named or 'c++, g++, clang++'} not found")
+
+
+def cache_folder() -> Path:
+    """Folder of built kernels, private to the user: below KCVERIFY_CACHE, else XDG_CACHE_HOME or the home's .cache."""
+    base = os.environ.get("KCVERIFY_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    folder = Path(base) / "kcverify" / "kernels" if base else Path.home() / ".cache" / "kcverify" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            return folder
+    except OSError:
+        pass
+    return _private_folder()
+
+
+@lru_cache(maxsize=1)
+def _private_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="kcverify-"))
+
+
+def shared_object(source: str, command: tuple[str, ...]) -> Path:
+    """The shared object of this source, built if it is in no cache. Raises BuildError."""
+    key = hashlib.sha256("\0".join((source, *command, _version(command[0]))).encode()).hexdigest()[:32]
+    for folder in (PREBUILT, cache_folder()):
+        if (folder / f"{key}.so").is_file():
+            return folder / f"{key}.so"
+    folder = cache_folder()
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        text, built = Path(work) / "rows.cpp", Path(work) / "rows.so"
+        text.write_text(source, encoding="utf-8")
+        _run((*command, str(text), "-o", str(built)))
+        built.replace(folder / f"{key}.so")
+    return folder / f"{key}.so"
+
+
+@lru_cache(maxsize=8)
+def _version(path: str) -> str:
+    """What the compiler calls itself: a new version builds anew."""
+    return _run((path, "--version")).partition("\n")[0]
+
+
+def _run(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{Path(command[0]).name} does not run: {type(error).__name__}") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        raise BuildError(f"{Path(command[0]).name} failed: {lines[0] if lines else f'exit code {done.returncode}'}")
+    return done.stdout

@@ -1,0 +1,125 @@
+#if KC_SOFTMAX
+// Take the pilot shift from the block's token of reference logit `best`, which both sides have.
+static void follow(Row& r, int64_t lo, int n, float top, float best) {
+  float c = r.c;
+  for (int64_t j = lo; best > r.pilot && j < lo + n; j++)
+    if (one(r.z[j]) == best && one(r.w[j]) > NONE) { c = one(r.w[j]) - best; r.pilot = best; }
+  if (!(std::fabs(c) < 1e30f)) { r.wild = true; return; }
+  r.rebase(r.anchored && r.m > top ? r.m : top, c);
+  r.anchored = true;
+}
+#endif
+
+struct Scan {
+  float zx, wx, common, high, low;
+  int64_t lost, gained;
+  bool bad, masked;
+};
+
+static Scan scan(const Row& r, int64_t lo, int n) {
+  vf zx = all(NONE), wx = zx, common = zx, high = zx, low = all(INFINITY);
+  vi lost{}, gained{}, bad{}, masked{};
+  vectors(r.z + lo, r.w + lo, n, [&](vf a, vf b) {
+    vi no_p = a == all(NONE), no_q = b == all(NONE), fine_p = magnitude(a) < all(INFINITY), fine_q = magnitude(b) < all(INFINITY);
+    vi both = fine_p & fine_q;
+    bad |= ~(no_p | fine_p) | ~(no_q | fine_q);
+    lost += no_q & ~no_p; gained += no_p & ~no_q; masked |= no_p | no_q;
+    vf d = b - a;
+    zx = larger(a, zx); wx = larger(b, wx);
+    common = both ? larger(a, common) : common;
+    high = both ? larger(d, high) : high; low = both ? smaller(d, low) : low;
+  });
+  return {largest(zx), largest(wx), largest(common), largest(high), smallest(low), -count(lost), -count(gained), any(bad), any(masked)};
+}
+
+#if KC_SOFTMAX
+template <bool SMALL, int MASK> static void sum_block(Row& r, int64_t lo, int n, Lanes& k) {
+  vectors(r.z + lo, r.w + lo, n, [&](vf a, vf b) { tokens<SMALL, MASK, true>(a, b, r, k); });
+}
+#endif
+
+// Any block: masked, far from the pilot, the first, the last.
+static void general(Row& r, int64_t lo, int n, int at) {
+  Scan f = scan(r, lo, n);
+  if (f.bad) { r.broken = true; return; }
+  r.lost += f.lost; r.gained += f.gained;
+  r.seen_z |= f.zx > NONE; r.seen_w |= f.wx > NONE;
+  r.range[at].masked = f.masked;
+  bool common = f.high >= f.low;
+  if (common) r.widen(f.high, f.low, at);
+#if KC_TOP
+  if (f.zx > r.tz.bound() || r.tz.n < K) scan_top(r.z, lo, n, r.tz);
+  if (f.wx > r.tw.bound() || r.tw.n < K) scan_top(r.w, lo, n, r.tw);
+#endif
+#if KC_SOFTMAX
+  if (f.zx > NONE && (f.zx > r.m || f.common > r.pilot || !r.anchored)) follow(r, lo, n, f.zx, f.common);
+  else if (!r.started && f.gained) r.rebase(f.wx, 0.0f);  // until the reference shows a token
+  if ((!common && !f.lost && !f.gained) || r.wild) return;
+  if (common && !r.near(f.high, f.low, REACH)) { r.wild = true; return; }
+  Lanes k;
+  bool small = !common || r.near(f.high, f.low, 0.5);
+  if (f.gained) small ? sum_block<true, 2>(r, lo, n, k) : sum_block<false, 2>(r, lo, n, k);
+  else if (f.masked) small ? sum_block<true, 1>(r, lo, n, k) : sum_block<false, 1>(r, lo, n, k);
+  else small ? sum_block<true, 0>(r, lo, n, k) : sum_block<false, 0>(r, lo, n, k);
+  fold(k, r.s);
+#endif
+}
+
+// A full block under the assumptions; false where one does not hold, and then nothing was counted.
+template <bool SMALL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int at) {
+  for (int pass = 0; pass < 2; pass++) {
+    Lanes k;
+    for (int j = 0; j < BLOCK; j += 2 * LANES) {
+      vf a0, a1, b0, b1;
+      load_pair(r.z + lo + j, a0, a1); load_pair(r.w + lo + j, b0, b1);
+      ahead(r.z + lo + j); ahead(r.w + lo + j);
+      tokens<SMALL, 0, EXACT>(a0, b0, r, k); tokens<SMALL, 0, EXACT>(a1, b1, r, k);
+    }
+    float zx = largest(k.zx), hi = largest(k.high), lw = smallest(k.low);
+    bool finite = std::isfinite(total(k.G));
+#if KC_SOFTMAX
+    if (zx > r.pilot && zx < INFINITY && pass == 0 && !r.wild) {
+      follow(r, lo, BLOCK, zx, zx);
+      if (r.wild) return false;
+      continue;
+    }
+    if (!finite || zx > r.m) return false;
+    if (!r.near(hi, lw, SMALL ? 0.5 : REACH)) { r.large = true; return false; }
+#else
+    if (!finite) return false;
+#endif
+#if KC_TOP
+    if (zx > r.tz.bound() || r.tz.n < K) scan_top(r.z, lo, BLOCK, r.tz);
+    if (largest(k.wx) > r.tw.bound() || r.tw.n < K) scan_top(r.w, lo, BLOCK, r.tw);
+#endif
+    r.widen(hi, lw, at);
+#if KC_SOFTMAX
+    fold(k, r.s);
+#endif
+    r.seen_z = r.seen_w = true;
+    return true;
+  }
+  return false;
+}
+
+static void sweep_one(Row& r) {
+  int failed = 0;
+  bool hopeful = true;
+  for (int64_t lo = 0, at = 0; lo < r.width && !r.broken; lo += BLOCK, at++) {
+    int n = r.width - lo < BLOCK ? r.width - lo : BLOCK;
+#if KC_SOFTMAX
+    hopeful = r.anchored && !r.wild && failed < 4;
+#endif
+    if (hopeful && n == BLOCK) {
+#if KC_SOFTMAX
+      bool close = std::fabs(r.c) < 0.5f;
+      if (!r.large && (close ? optimistic<true, false>(r, lo, at) : optimistic<true, true>(r, lo, at))) continue;
+      if (r.large && optimistic<false, true>(r, lo, at)) continue;
+#else
+      if (optimistic<true, false>(r, lo, at)) continue;
+#endif
+      failed++;
+    }
+    general(r, lo, n, at);
+  }
+}

@@ -1,0 +1,337 @@
+"""Checks of what was scored: the same tokens, at the same places, once each, by one version of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kcverify.readers.stream import Floats, Request, Status
+from kcverify.streams.align import Matching, Pair
+from kcverify.streams.finding import ROLE, SIDES, Finding, First, Observer, Setting, show
+from kcverify.streams.rows import Tops, Whole
+
+LAGS = (-3, -2, -1, 1, 2, 3)
+"""Shifts that are tried."""
+
+_SHOWN = 8
+
+
+class TokenIdentity(Observer):
+    """Pairs whose tokens differ: retokenised or mixed-up answers, and generations that part ways."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.different, self.generated = First(), First()
+        self.reasons: dict[str, int] = {}
+        self.unidentified = First()
+
+    def pair(self, pair: Pair) -> None:
+        """Sort a difference by what it looks like."""
+        without = all(r.token_ids is None and r.tokens is None for r in (pair.left, pair.right))
+        if pair.diverged is None:
+            return
+        place = {"request": pair.request_id, "position": pair.diverged}
+        if without:
+            self._different(place, "different numbers of tokens, and no token ids")
+        elif pair.same_text:
+            self._different(place, "the same text in different tokens: it was tokenised again")
+        elif _distributions(pair) and pair.diverged >= 1 and not pair.rejoins:
+            self.generated.add(1, place)
+        elif pair.diverged == min(len(pair.left), len(pair.right)):
+            self._different(place, "one side has more tokens")
+        else:
+            self._different(place, "different token ids")
+
+    def _different(self, place: dict[str, Any], reason: str) -> None:
+        self.different.add(1, place)
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def findings(self, matching: Matching) -> Iterator[Finding]:
+        """At most one of each kind."""
+        if self.different.count:
+            text = "; ".join(f"{reason} ({n} requests)" for reason, n in sorted(self.reasons.items()))
+            detail = f"{text}; comparable up to position {_least(self.different)} of {self.different.where}"
+            yield Finding(
+                "token_identity",
+                {"detail": detail},
+                text,
+                {"requests": self.different.count, "reasons": self.reasons, "first": self.different.place},
+            )
+        if self.generated.count:
+            yield Finding(
+                "token_divergence",
+                {"count": self.generated.count, "first": _least(self.generated)},
+                "each side generated its own answer",
+                {"requests": self.generated.count, "first": self.generated.place},
+            )
+
+
+def _least(first: First) -> int:
+    return 0 if first.place is None else int(first.place["position"])
+
+
+def _distributions(pair: Pair) -> bool:
+    return all(r.logits is not None or r.top_logprobs is not None for r in (pair.left, pair.right))
+
+
+class Unmatched(Observer):
+    """Requests of one side alone, and repeated ids."""
+
+    def findings(self, matching: Matching) -> Iterator[Finding]:
+        """At most one; where no request has a counterpart, the comparison is not observable instead."""
+        left, right, repeated = sorted(matching.only_left), sorted(matching.only_right), sorted(matching.repeated)
+        if not matching.pairs or not (left or right or repeated):
+            return
+        named = ((left, "in the reference alone"), (right, "in the candidate alone"), (repeated, "repeated"))
+        detail = "; ".join(f"{len(n)} {what} ({_some(n)})" for n, what in named if n)
+        yield Finding(
+            "requests_unmatched",
+            {"count": len(left) + len(right) + len(repeated), "detail": detail},
+            detail,
+            {"only_reference": left[:_SHOWN], "only_candidate": right[:_SHOWN], "repeated": repeated[:_SHOWN]},
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + ("" if len(names) <= 3 else ", …")
+
+
+class Shift(Observer):
+    """One side's numbers belong to neighbouring tokens: agreement at a lag, none where they stand.
+
+    What is compared is the sampled token's log-probability; without one, each row's largest.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.sums = {lag: np.zeros(7) for lag in (0, *LAGS)}
+
+    def pair(self, pair: Pair) -> None:
+        """Add the moments of the series at every lag."""
+        n = pair.agreed
+        left, right = pair.raw
+        a, b = pair.statuses
+        keep = pair.mask[:n]
+        x = np.where((a == Status.VALUE) & keep, left, np.nan)
+        y = np.where((b == Status.VALUE) & keep, right, np.nan)
+        if not (np.isfinite(x).any() and np.isfinite(y).any()):
+            x, y = _peaks(pair, "left"), _peaks(pair, "right")
+        for lag, sums in self.sums.items():
+            u, v = (x[: len(x) - lag], y[lag:]) if lag >= 0 else (x[-lag:], y[: len(y) + lag])
+            both = np.isfinite(u) & np.isfinite(v)
+            u, v = u[both], v[both]
+            if len(u):
+                sums += (len(u), u.sum(), v.sum(), (u * u).sum(), (v * v).sum(), (u * v).sum(), np.abs(u - v).sum())
+
+    def findings(self, matching: Matching) -> Iterator[Finding]:
+        """The lag at which the sides agree best, if it is far better than none."""
+        here = self.sums[0]
+        if here[0] < 5 or here[6] <= 0:
+            return
+        lag = min(LAGS, key=lambda k: (_distance(self.sums[k]), abs(k)))
+        there = self.sums[lag]
+        close, near, far = _correlation(there), _distance(there), _distance(here)
+        margin = 3.0 / np.sqrt(max(4.0, there[0]))
+        if there[0] < 5 or near > far / 3 or close < 0.9 or close - _correlation(here) < min(0.5, margin):
+            return
+        yield Finding(
+            "shifted",
+            {"lag": lag},
+            f"reference[t] = candidate[t + {lag}]: scoring is off by {abs(lag)}",
+            {
+                "lag": lag, "tokens": int(there[0]), "correlation": {"here": _correlation(here), "at_lag": close},
+                "mean_abs_difference": {"here": far, "at_lag": near},
+            },
+        )  # fmt: skip
+
+
+def _peaks(pair: Pair, side: str) -> Floats:
+    """The largest log-probability of each row; NaN where there is none."""
+    request, at = (pair.left, pair.left_at) if side == "left" else (pair.right, pair.right_at)
+    if request.top_logprobs is not None and request.top_logprobs.shape[1]:
+        rows = np.where(np.isnan(request.top_logprobs[at]), -np.inf, request.top_logprobs[at])
+        top = rows.max(1)
+        out: Floats = np.where(np.isfinite(top) & pair.mask, top, np.nan)
+        return out
+    return np.full(len(at), np.nan)
+
+
+def _correlation(s: Floats) -> float:
+    n = s[0]
+    if n < 2:
+        return 0.0
+    a, b = s[3] - s[1] ** 2 / n, s[4] - s[2] ** 2 / n
+    if a <= 1e-12 * s[3] or b <= 1e-12 * s[4]:
+        return 0.0
+    return float((s[5] - s[1] * s[2] / n) / np.sqrt(a * b))
+
+
+def _distance(s: Floats) -> float:
+    return float(s[6] / s[0]) if s[0] >= 5 else np.inf
+
+
+class Versions(Observer):
+    """Answers whose tokens come from several versions of the weights."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.seen = First()
+        self.found: set[str] = set()
+
+    def pair(self, pair: Pair) -> None:
+        """Look at every field that names versions."""
+        for request in (pair.left, pair.right):
+            versions = token_versions(request)
+            if len(versions) > 1:
+                self.seen.add(1, pair.place(0) if pair.agreed else {"request": pair.request_id, "position": 0})
+                self.found |= versions
+                return
+
+    def findings(self, matching: Matching) -> Iterator[Finding]:
+        """At most one."""
+        if self.seen.count:
+            versions = ", ".join(sorted(self.found)[:_SHOWN])
+            yield Finding(
+                "weight_versions",
+                {"count": self.seen.count, "versions": versions},
+                "the weights were updated while the answer was generated",
+                {"requests": self.seen.count, "versions": sorted(self.found)[:_SHOWN], "first": self.seen.place},
+            )
+
+
+def token_versions(request: Request) -> set[str]:
+    """The versions of a request's counted tokens, from any field whose name says version or weights and holds a list."""
+    found: set[str] = set()
+    for key, value in request.fields.items():
+        if not any(word in key.lower() for word in ("version", "weight")):
+            continue
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            continue
+        values = list(value)
+        counted = [v for v, m in zip(values, request.mask, strict=True) if m] if len(values) == len(request) else values
+        found |= {str(v) for v in counted if v is not None and not (isinstance(v, (int, float)) and v < 0)}
+    return found
+
+
+class Duplicates(Observer):
+    """Lists of most probable tokens in which a token stands twice."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.seen = {side: First() for side in SIDES}
+        self.mass = dict.fromkeys(SIDES, 0.0)
+
+    def pair(self, pair: Pair) -> None:
+        """Count repeated ids in a list."""
+        for side in SIDES:
+            request, at = (pair.left, pair.left_at) if side == "left" else (pair.right, pair.right_at)
+            if request.top_ids is None or request.top_ids.shape[1] < 2:
+                continue
+            ids = request.top_ids[at]
+            order = np.sort(ids, axis=1)
+            again = ((order[:, 1:] == order[:, :-1]) & (order[:, 1:] >= 0)).sum(1)
+            rows = np.flatnonzero(again)
+            if len(rows):
+                self.seen[side].add(int(again.sum()), {"request": pair.request_id, "position": int(rows[0])})
+                if request.top_logprobs is not None:
+                    listed = np.exp(request.top_logprobs[at][rows])
+                    self.mass[side] = max(self.mass[side], float(np.nansum(listed, axis=1).max()))
+
+    def findings(self, matching: Matching) -> Iterator[Finding]:
+        """One for each side."""
+        for side in SIDES:
+            seen = self.seen[side]
+            if seen.count:
+                yield Finding(
+                    "duplicate_token",
+                    {"count": seen.count, "side": ROLE[side]},
+                    f"with repetitions a list holds up to {show(self.mass[side])} of the mass; each token counts once",
+                    {"side": ROLE[side], "count": seen.count, "mass_before": self.mass[side], "first": seen.place},
+                )
+
+
+class RepeatedRows(Observer):
+    """Rows of one side that repeat bit for bit where the other side's rows are of another context altogether."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.known: dict[str, dict[int, _Group]] = {side: {} for side in SIDES}
+        self.rows = 0
+
+    def whole(self, rows: Whole) -> None:
+        """Remember rows by their digest, and the other side's by a few of its columns."""
+        columns = np.linspace(0, rows.left.shape[1] - 1, min(16, rows.left.shape[1])).astype(int)
+        values = [x[rows.good] for x in (rows.left, rows.right)]
+        marks = [(x - x.max(1, keepdims=True))[:, columns] for x in values]
+        for i, at in enumerate(rows.places):
+            place = {"request": rows.pair.request_id, "position": int(at)}
+            self._see([v[i].tobytes() for v in values], [m[i] for m in marks], _far, place)
+
+    def tops(self, rows: Tops) -> None:
+        """Remember lists by their digest; lists of one or two entries say too little."""
+        if rows.whole_side is not None or min(rows.left.shape[1], rows.right.shape[1]) < 3:
+            return
+        for i in range(len(rows.at)):
+            ids = (rows.left_ids[i], rows.right_ids[i])
+            digests = [a.tobytes() + b[i].tobytes() for a, b in zip(ids, (rows.left, rows.right), strict=True)]
+            place = {"request": rows.pair.request_id, "position": int(rows.at[i])}
+            self._see(digests, [x.astype(np.float64) for x in ids], _apart, place)
+
+    def _see(
+        self, rows: list[bytes], marks: list[Floats], differ: Callable[[Floats, Floats], bool], place: dict[str, Any]
+    ) -> None:
+        self.rows += 1
+        for side, row, theirs in zip(SIDES, rows, marks[::-1], strict=True):
+            key, known = hash(row), self.known[side]
+            group = known.get(key)
+            if group is None:
+                if len(known) < _REMEMBERED:
+                    known[key] = _Group(theirs.astype(np.float32), First())
+                    known[key].first.add(1, place)
+                continue
+            group.first.add(1, place)
+            group.differs |= differ(group.mark, theirs)
+
+    def findings(self, matching: Matching) -> Iterator[Finding]:
+        """One for each side with at least three repetitions in at least a hundredth of its rows."""
+        for side in SIDES:
+            groups = [g for g in self.known[side].values() if g.differs]
+            seen = First()
+            for group in groups:
+                if group.first.place is not None:
+                    seen.add(group.first.count - 1, group.first.place)
+            if seen.count >= max(3, self.rows / 100):
+                yield Finding(
+                    "repeated_rows",
+                    {"count": seen.count, "rows": self.rows, "side": ROLE[side]},
+                    f"{ROLE[side]} wrote the same row for different contexts",
+                    {"side": ROLE[side], "count": seen.count, "rows": self.rows, "first": seen.place},
+                )
+
+
+_REMEMBERED = 100_000
+"""Rows whose digests are remembered."""
+
+
+@dataclass
+class _Group:
+    """Rows of one digest: what the other side had for the first of them, and whether it had something else later."""
+
+    mark: Floats
+    first: First
+    differs: bool = False
+
+
+def _far(a: Floats, b: Floats) -> bool:
+    """Whether two rows are no two roundings of one: some column differs by more than a nat."""
+    both = np.isfinite(a) & np.isfinite(b)
+    return bool(both.any() and np.abs(a[both] - b[both]).max() > 1.0)
+
+
+def _apart(a: Floats, b: Floats) -> bool:
+    """Whether two lists share less than half of their tokens."""
+    x, y = {int(i) for i in a if i >= 0}, {int(i) for i in b if i >= 0}
+    return 2 * len(x & y) < min(len(x), len(y))

@@ -1,0 +1,147 @@
+"""What every command prints with `--format json` fits docs/answers.schema.json, which names every key that is printed."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+
+from kcverify.cli import app, main
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACTS = ROOT / "contracts"
+SCHEMA = json.loads((ROOT / "docs" / "answers.schema.json").read_text(encoding="utf-8"))
+ASSUME = "assume { temperature in [0.6, 1.0]; sampler = full_softmax; horizon <= 8 tokens; reward in [0, 1] }\n"
+REFUTED = f"contract bad\n{ASSUME}numerical {{ tail: tv <= 0.5 -> L2 }}\nguarantee {{ safe: reward_drift <= 0.01 }}\n"
+APART = "contract apart\nnumerical { low: tv <= 0.1 -> L1; high: tv >= 0.2 -> L1 }\nguarantee { g: tv <= 0.3 }\n"
+BROKEN = "contract broken\nnumerical { a: tv <= nan -> L1; b: tv <= 0.1 -> L1; b: tv <= 0.2 -> L1 }\n"
+OPEN = f"contract open\n{ASSUME}numerical {{ a: logit_span <= ? except 50% -> L1 }}\nguarantee {{ g: reward_drift <= 0.001 }}\n"
+STRICT = """contract strict
+assume { temperature in [0.6, 1.0] }
+slice long = prompt_tokens >= 8192
+numerical {
+  drift: logit_span <= 0.0001                          -> L2
+  mean:  mean kl(candidate || reference) <= 1e-9 nats  -> L1
+  far:   tv <= 0.01 except 1% on long                  -> L3
+  cool:  tv <= 0.01 when temperature in [0.6, 0.7)     -> L1
+}
+runtime { slow: p99 latency <= 1 ms -> L1 }
+"""
+MODEL = ("--reference", "demo:float32", "--data", "text.txt", "--limit", "3")
+
+
+def closed(schema: Any) -> Any:
+    """The schema with no key allowed that it does not name."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: closed(value) for key, value in schema.items()}
+    if "properties" in out and isinstance(out.get("required"), list):
+        out["additionalProperties"] = False
+    return out
+
+
+CLOSED = jsonschema.Draft202012Validator(closed(SCHEMA))
+
+CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
+    "check": [
+        ((str(CONTRACTS / "rl_rollout.kc"), "--explain"), 0),
+        (("bad.kc", "apart.kc", "broken.kc", "open.kc", "missing.kc", "--all-cores"), 2),
+        (("bad.kc", "--set", "x=1"), 2),
+    ],
+    "derive": [((str(CONTRACTS / "budget.kc"),), 0), (("open.kc",), 1)],
+    "bounds": [
+        (("--given", "logit_drift=0.05", "--assume", "temperature=0.7", "horizon=1024", "reward=0..1"), 0),
+        (("--given", "tv=0.1"), 0),
+        (("--inverse", "reward_drift=0.02", "--assume", "temperature=0.7", "horizon=256", "reward=0..1"), 0),
+        (("--inverse", "reward_drift=0", "--assume", "horizon=256", "reward=0..1"), 1),
+        (("--compare", "published"), 0),
+        (("--compare", "published", "--given", "logit_span=0.2", "--assume", "tv=0.1", "horizon=8"), 0),
+    ],
+    "compile": [((str(CONTRACTS / "rl_rollout.kc"),), 0), ((str(CONTRACTS / "rl_rollout.kc"), "-o", "m.py"), 0)],
+    "measure": [
+        ((str(CONTRACTS / "deploy_int8.kc"), *MODEL, "--candidate", "demo:int8", "--causes", "--by-layer", "--fixed-sample"), 3),
+        (("strict.kc", *MODEL, "--candidate", "demo:int4", "--temperature", "0.8"), 1),
+    ],
+    "certificate check": [(("good.json", "--contract", str(CONTRACTS / "rl_rollout.kc")), 0), (("good.json", "text.txt", "no"), 2)],
+    "diff": [((str(CONTRACTS / "rl_rollout.kc"), "bad.kc"), 1), (("bad.kc", "bad.kc"), 0)],
+    "inspect": [
+        ((str(ROOT / "tests" / "data" / "streams" / name), "--declare", "weights=a"), 0)
+        for name in ("sglang_triples.jsonl", "llamacpp_ref.kld", "hf_generate.safetensors")
+    ],
+    "catalogue": [((), 0), (("units", "codes"), 0)],
+}  # fmt: skip
+"""Arguments of each command that prints JSON, and the exit code that they give."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("answers")
+    for name, text in (("bad", REFUTED), ("apart", APART), ("broken", BROKEN), ("open", OPEN), ("strict", STRICT)):
+        (where / f"{name}.kc").write_text(text, encoding="utf-8")
+    (where / "text.txt").write_text((ROOT / "README.md").read_text(encoding="utf-8")[:2000], encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["check", str(CONTRACTS / "rl_rollout.kc"), "--certificate", str(where / "good.json")])
+    return where
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_every_command_that_prints_json_is_here() -> None:
+    found = _commands(typer.main.get_command(app))
+    assert {n for n, c in found if any("--format" in p.opts for p in c.params)} == set(CASES)
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "code"),
+    [
+        pytest.param(name, *case, marks=pytest.mark.needs("torch") if name == "measure" else ())
+        for name, cases in CASES.items()
+        for case in cases
+    ],
+)
+def test_an_answer_fits_the_schema(
+    command: str, arguments: tuple[str, ...], code: int, folder: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), *arguments, "--format", "json"])
+    out, err = capsys.readouterr()
+    assert stop.value.code == code, err
+    assert "Traceback" not in err
+    answer = json.loads(out)
+    jsonschema.Draft202012Validator(SCHEMA).validate(answer)
+    CLOSED.validate(answer)
+    assert answer.get("exit_code", code) == code
+
+
+def test_the_second_solver_speaks_json_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("cvc5")
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit):
+        main(["check", str(CONTRACTS / "reward_only.kc"), "--second-solver", "--format", "json"])
+    answer = json.loads(capsys.readouterr().out)
+    CLOSED.validate(answer)
+    assert all("second_solver" in c for f in answer["files"] for c in f["contracts"])

@@ -1,0 +1,45 @@
+"""Resident memory does not grow with a file that can be read row by row: 200 MB in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MEGABYTES = 200
+
+
+def benchmark() -> Any:
+    spec = importlib.util.spec_from_file_location("reader_benchmark", ROOT / "benchmarks" / "readers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "json lines",
+        "safetensors",
+        "npy",
+        "llama.cpp",
+        "batch",
+        pytest.param("parquet", marks=pytest.mark.needs("pyarrow")),
+    ],
+)
+def test_growth_over_start_up(name: str, tmp_path: Path) -> None:
+    module = benchmark()
+    path = tmp_path / "file"
+    requests, tokens, _, growth = module.measured(module.FILES[name], path, MEGABYTES << 20)
+    assert path.stat().st_size > 180 << 20
+    assert requests > 10
+    assert tokens > requests
+    assert growth < MEGABYTES
+    path.unlink()
