@@ -14,6 +14,7 @@ from kcverify.diagnostics import input_error
 from kcverify.exact import NumberError, parse_number
 
 _ASSUMABLE = ("temperature", "horizon", "reward", "advantage", "score_norm", "token_score_norm", "exceedance")
+_LEAST = Fraction(1, 10**100)
 
 
 def number(option: str, text: str) -> Fraction:
@@ -26,11 +27,28 @@ def number(option: str, text: str) -> Fraction:
         ) from None
 
 
+def sized(option: str, text: str) -> Fraction:
+    """A number that the calculator's answers can show as doubles. Raises InputError: `option_invalid`."""
+    x = number(option, text)
+    if x and not _LEAST <= abs(x) <= 1 / _LEAST:
+        raise input_error(
+            "option_invalid", option=option, reason=f"{text} is not between 1e-100 and 1e100", hint="write 0, or a number of a size that is met in practice"
+        )  # fmt: skip
+    return x
+
+
+def one(option: str, words: list[str] | None) -> str | None:
+    """The value of an option that may be given once. Raises InputError: `option_invalid`."""
+    if len(words or ()) > 1:
+        raise input_error("option_invalid", option=option, reason="it is given twice", hint="give it once")
+    return words[0] if words else None
+
+
 def span(option: str, text: str) -> tuple[Fraction, Fraction]:
     """`low..high` or one number. Raises InputError: `option_invalid`."""
     low, dots, high = text.partition("..")
-    a = number(option, low)
-    b = number(option, high) if dots else a
+    a = sized(option, low)
+    b = sized(option, high) if dots else a
     if a > b:
         raise input_error(
             "option_invalid", option=option, reason=f"the range {text} is reversed", hint=f"write {high}..{low}"

@@ -12,6 +12,7 @@ from kcverify import driver
 from kcverify.diagnostics import input_error
 from kcverify.measure.options import MeasureOptions
 from kcverify.output import check as check_output
+from kcverify.output import compare_streams as compare_output
 from kcverify.output import derive as derive_output
 from kcverify.output import measure as measure_output
 from kcverify.output.style import paint
@@ -30,10 +31,11 @@ class Tour:
     window: int
     limit: int
     formats: tuple[str, ...]
+    rollouts: bool = False
 
 
 TOURS = {
-    "tinylm": Tour("demo", 16, 640, ("bfloat16", "int8", "w8a8", "fp8", "int4")),
+    "tinylm": Tour("demo", 16, 640, ("bfloat16", "int8", "w8a8", "fp8", "int4"), rollouts=True),
     "smollm2": Tour("smollm2", 32, 8, ("bfloat16", "int8_bf16", "w8a8", "fp8", "int4_bf16")),
 }
 
@@ -76,6 +78,12 @@ def run(setting: Setting, say: Say, write: Write, color: bool) -> int:
     say("\n".join(measure_output.rows_table(results)) + "\n")
     for result in results:
         say(f"  {result['pair']['candidate']}: {measure_output.sentence(result)}")
+    if tour.rollouts:
+        say(
+            "\n"
+            + paint("5. Files of a trainer and an engine, with faults planted, told apart from drift", "bold", color)
+        )
+        say("\n" + "\n".join(_streams(setting, write)))
     say(f"\n  reports: {setting.folder}/*.html")
     say(f"  {time.monotonic() - start:.0f} s")
     return 0
@@ -88,3 +96,13 @@ def _measure(contract: Any, tour: Tour, fmt: str, setting: Setting, write: Write
     )
     write(str(setting.folder / f"{fmt}.html"), driver.report(result))
     return result
+
+
+def _streams(setting: Setting, write: Write) -> list[str]:
+    """Compare each pair of files, and say in two lines what was found and how far apart they are."""
+    lines = []
+    for batch, answers in driver.write_rollouts(setting.folder, Path(data_path("heldout.txt"))):
+        found = driver.compare(str(batch), str(answers), ("side=trainer", "temperature=0.8"), ("temperature=0.8",))
+        write(str(setting.folder / f"compare-{answers.stem}.html"), driver.comparison_report(found))
+        lines += compare_output.brief(found)
+    return lines

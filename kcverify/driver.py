@@ -192,7 +192,7 @@ def measure(
         raise _missing(error) from None
     options = options or MeasureOptions()
     several = in_several(reference, candidate, options)
-    executor = executor_of(options) if several else None
+    executor = executor_of(options.executor, options.workers) if several else None
     checked = check(contract)
     source = emit_monitor(contract)
     if several:
@@ -227,24 +227,54 @@ EXECUTORS = ("process", "ray", "serial")
 """What spreads the work over shards: processes of this machine, a Ray cluster, or nothing."""
 
 
-def executor_of(options: MeasureOptions) -> Any:
-    """The executor that the options name. Raises InputError: `option_invalid`, `extra_missing` without Ray."""
-    from kcverify.measure.executors import Processes, Serial
+def executor_of(name: str | None, workers: int | None) -> Any:
+    """The executor of that name (None: process) with so many workers (None: one a core).
 
-    if options.executor in (None, "process"):
-        return Processes(options.workers)
-    if options.executor == "serial":
+    Raises InputError: `option_invalid`, `extra_missing` without Ray.
+    """
+    from kcverify.executors.pool import Processes, Serial
+
+    if name in (None, "process"):
+        return Processes(workers)
+    if name == "serial":
         return Serial()
-    if options.executor == "ray":
+    if name == "ray":
         try:
-            from kcverify.measure.cluster import Ray
+            from kcverify.executors.cluster import Ray
         except ModuleNotFoundError as error:
             if error.name != "ray":
                 raise
             raise input_error("extra_missing", package="ray", hint="pip install 'kcverify[ray]'") from None
-        return Ray(options.workers)
-    reason = f"`{options.executor}` is none of {', '.join(EXECUTORS)}"
+        return Ray(workers)
+    reason = f"`{name}` is none of {', '.join(EXECUTORS)}"
     raise input_error("option_invalid", option="--executor", reason=reason, hint="--executor process")
+
+
+def write_rollouts(folder: Path, text: Path) -> list[tuple[Path, Path]]:
+    """Rollouts of the demo model as a trainer's and an engine's files: `(verl, vLLM)` for each planted fault.
+
+    Raises InputError: `extra_missing` without torch.
+    """
+    try:
+        from kcverify.measure.rollouts import write_rollouts as written
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    return [(batch, answers) for _, batch, answers in written(folder, text)]
+
+
+def compare(a: str, b: str, declared_a: Sequence[str] = (), declared_b: Sequence[str] = ()) -> dict[str, Any]:
+    """Two files of log-probabilities or logits: identity findings, drift, verdict, as JSON data. Raises InputError."""
+    from kcverify.streams.compare import compare as compared
+    from kcverify.streams.sharded import open_sides
+
+    return compared(*open_sides(a, b, declared_a, declared_b))
+
+
+def comparison_report(result: Mapping[str, Any]) -> str:
+    """The result of `compare` as one self-contained HTML page."""
+    from kcverify.emit.streams import render_comparison
+
+    return render_comparison(result)
 
 
 def _missing(error: ModuleNotFoundError) -> Exception:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # several workers share the cores: idle threads must not spin
+
 TESTS = Path(__file__).resolve().parent
 
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "kcverify"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "_shipped" not in p.parts)
 ORDER = (
     "source", "codes", "diagnostics", "exact", "resources", "render", "enclosure", "catalog", "syntax", "forms", "elaborate", "bounds",
-    "reference", "prove", "emit", "output", "runtime", "integrations", "readers", "streams", "rl", "measure", "conformance", "delivery", "docgen", "driver",
+    "reference", "prove", "emit", "output", "runtime", "integrations", "executors", "readers", "streams", "rl", "measure", "conformance", "delivery", "docgen", "driver",
     "arguments", "demo", "editor", "cli", "__main__",
 )  # fmt: skip
 SEAMS = {
@@ -25,10 +25,11 @@ SEAMS = {
     "torchmetrics": ("integrations/",),
     "pyarrow": ("readers/parquet_file.py",),
     "triton": ("runtime/gpu/",),
-    "ray": ("measure/cluster.py",),
+    "ray": ("executors/cluster.py",),
     "typer": ("cli/",),
     "ruamel": ("forms/",),
     "pygls": ("editor/",),
+    "transitions": ("delivery/machine.py",),
 }  # fmt: skip
 # Imports inside functions: the light-install seams, where a command loads only what it needs.
 DEFERRED = ("__init__.py", "driver.py", "cli/", "editor/")
@@ -106,6 +107,8 @@ def modules_after(statement: str) -> set[str]:
         ("import kcverify.cli", {"sympy", "z3", "lark", "torch", "flint", "numpy"}),
         ("import kcverify.driver", {"torch", "jinja2"}),
         ("import kcverify.readers.inspection", {"torch", "jinja2", "z3", "pyarrow", "safetensors"}),
+        ("import kcverify.delivery.promotion", {"torch", "z3", "jinja2", "typer"}),
+        ("import kcverify.runtime.sequential", {"torch", "sympy", "z3", "jinja2"}),
         ("import kcverify.runtime", {"sympy", "z3", "lark", "flint", "jinja2", "typer"}),
     ],
 )

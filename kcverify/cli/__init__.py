@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from kcverify import __version__
-from kcverify.cli import certificates, checking, language, measurement, proof, streams
+from kcverify.cli import certificates, checking, conformance, delivery, language, measurement, proof, streams
 from kcverify.cli.common import app, guarded, say
 
-__all__ = ["app", "certificates", "checking", "language", "main", "measurement", "proof", "streams"]
+__all__ = [
+    "app",
+    "certificates",
+    "checking",
+    "conformance",
+    "delivery",
+    "language",
+    "main",
+    "measurement",
+    "proof",
+    "streams",
+]
 
 _INTERRUPTED = 130
 """What the command library answers after Ctrl-C."""
@@ -34,6 +46,7 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's idle threads would spin, and slow a busy machine down
 
     def run() -> int:
         try:

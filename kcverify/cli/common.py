@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-_FIRST = ("check", "derive", "bounds", "compile", "measure", "demo", "inspect", "explain")
+_FIRST = ("check", "derive", "bounds", "compile", "measure", "demo", "inspect", "gate", "promote", "explain")
 
 
 class _InOrder(TyperGroup):
@@ -105,6 +105,14 @@ def writable(path: str) -> None:
         partial.unlink()
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+def folder(path: Path) -> None:
+    """Make a folder and those above it. Raises InputError: `file_unwritable`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _unwritable(str(path), error) from None
 
 
 def _unwritable(path: str, error: Exception) -> Exception:

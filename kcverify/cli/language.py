@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from kcverify.cli.common import File, Files, Format, Name, app, color, complain, emit, say, wants_json, worse, write
+from kcverify.cli.common import (
+    File,
+    Files,
+    Format,
+    Name,
+    app,
+    color,
+    complain,
+    emit,
+    folder,
+    say,
+    wants_json,
+    worse,
+    write,
+)
 
 
 @app.command(epilog="Example: kcverify fmt contracts/*.kc; in a pre-commit hook: kcverify fmt --check FILE...")
@@ -156,7 +170,7 @@ def catalogue(
 
         for name, text in build().items():
             path = Path(pages) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            folder(path.parent)
             _deliver(text, str(path))
         return 0
     for name in tables or ():

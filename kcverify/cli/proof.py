@@ -47,9 +47,9 @@ def derive(file: File, format: Format = "text", contract: Name = None, set: Set 
 )
 def bounds(
     context: typer.Context,
-    given: Annotated[str | None, typer.Option(help="the drift that is known", metavar="NAME=VALUE")] = None,
+    given: Annotated[list[str] | None, typer.Option(help="the drift that is known", metavar="NAME=VALUE")] = None,
     inverse: Annotated[
-        str | None, typer.Option(help="the tolerance to keep; prints budgets instead", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="the tolerance to keep; prints budgets instead", metavar="NAME=VALUE")
     ] = None,
     assume: Annotated[
         list[str] | None, typer.Option(help="assumptions, any number of them", metavar="NAME=VALUE...")
@@ -67,25 +67,26 @@ def bounds(
     from kcverify.output import bounds as output
 
     as_json = wants_json(format)
+    known, target_word = arguments.one("--given", given), arguments.one("--inverse", inverse)
     if compare is not None:
-        return _compare(compare, given, [*(assume or []), *context.args], as_json)
+        return _compare(compare, known, [*(assume or []), *context.args], as_json)
     parameters, rho = arguments.assumptions([*(assume or []), *context.args])
-    if (given is None) == (inverse is None):
+    if (known is None) == (target_word is None):
         raise input_error(
             "option_invalid",
             option="--given",
             reason="give one of --given and --inverse",
             hint="--given logit_drift=0.05",
         )
-    if given is not None:
-        name, value = arguments.given(given)
+    if known is not None:
+        name, value = arguments.given(known)
         lines = calculator.compute(name, value, parameters, rho)
         if as_json:
             emit(output.data(lines))
         else:
             say(output.text(lines))
         return 0
-    ((target, text),) = arguments.pairs("--inverse", [str(inverse)]).items()
+    ((target, text),) = arguments.pairs("--inverse", [str(target_word)]).items()
     if target not in backwards.TARGETS:
         raise input_error(
             "option_invalid",
@@ -93,7 +94,7 @@ def bounds(
             reason="unknown target",
             hint="known: " + ", ".join(backwards.TARGETS),
         )
-    found = backwards.budgets(target, arguments.number("--inverse", text), parameters, rho)
+    found = backwards.budgets(target, arguments.sized("--inverse", text), parameters, rho)
     if as_json:
         emit(output.inverse_data(found))
     else:

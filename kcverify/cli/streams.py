@@ -68,6 +68,16 @@ FailOn = Annotated[
 Window = Annotated[
     str | None, typer.Option("--window", help="window of geometric mean ratios to test", metavar="LOW,HIGH")
 ]
+Spread = Annotated[
+    str | None,
+    typer.Option(
+        help="what parses the JSON shards of a folder; without it and --workers they are parsed as they are read",
+        metavar="process|ray|serial",
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="processes that parse shards of each side; as many as cores if not given")
+]
 Kept = Annotated[
     str | None, typer.Option("--min-kept-share", help="share of tokens that masks must keep; none if not given")
 ]
@@ -82,21 +92,30 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="the candidate: what the engine wrote that sampled the tokens")],
     declare_a: DeclareA = None, declare_b: DeclareB = None, sampled_by: SampledBy = "candidate", as_: As = None,
     window: Window = None, min_kept_share: Kept = None, fail_on: FailOn = "error",
+    executor: Spread = None, workers: Workers = None,
     html: Annotated[str | None, typer.Option("--html", help="write a self-contained HTML page", metavar="PATH")] = None,
     format: Format = "text",
 ) -> int:  # fmt: skip
-    """Are two files comparable at all, how far apart are they, which tokens are to blame. Needs no contract."""
+    """Are two files comparable at all, how far apart are they, which tokens are to blame. Needs no contract.
+
+    A folder or a pattern of files is one dump in shards.
+    """
     from kcverify.emit.streams import render_comparison
     from kcverify.output import compare_streams as output
-    from kcverify.readers.opening import open_stream
     from kcverify.streams.compare import Options
     from kcverify.streams.compare import compare as run
+    from kcverify.streams.sharded import open_sides
 
     as_json = wants_json(format)
     options = Options(sampled_by, as_, fail_on, _window(window), _share(min_kept_share))
     if html is not None:
         writable(html)
-    found = run(open_stream(a, declare_a or ()), open_stream(b, declare_b or ()), options)
+    spread = None
+    if executor is not None or workers is not None:
+        from kcverify.driver import executor_of
+
+        spread = executor_of(executor, workers)
+    found = run(*open_sides(a, b, declare_a or (), declare_b or (), spread), options)
     if html is not None:
         write(html, render_comparison(found))
     if as_json:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kcverify.codes import contract, findings, inputs, streams, syntax
+from kcverify.codes import conformance, contract, delivery, findings, inputs, streams, syntax
 from kcverify.codes.model import Code, Severity
 
-ROWS: tuple[Code, ...] = (*syntax.ROWS, *contract.ROWS, *findings.ROWS, *inputs.ROWS, *streams.ROWS)
+ROWS: tuple[Code, ...] = (
+    *syntax.ROWS, *contract.ROWS, *findings.ROWS, *inputs.ROWS, *streams.ROWS, *conformance.ROWS, *delivery.ROWS,
+)  # fmt: skip
 BY_SLUG: dict[str, Code] = {row.slug: row for row in ROWS}
 BY_ID: dict[str, Code] = {row.id: row for row in ROWS}
 

@@ -242,7 +242,7 @@ _NUMBERS: tuple[Code, ...] = (
     row(
         "KC135",
         "range_reversed",
-        "the range is reversed: {low} is above {high}",
+        "the range is {fault}",
         "No number lies in it.",
         "swap the two ends",
         numerical("a: importance_ratio in [1.05, 0.95] -> L1"),

@@ -133,7 +133,7 @@ ROWS: tuple[Code, ...] = (
     _row(
         "KC423",
         "shard_mismatch",
-        "the shards of the two sides do not belong together: {detail}",
+        "these shards do not belong together: {detail}",
         "A dump in several files is compared shard by shard; one that is missing, extra or of another size would shift every row.",
         "export the same shards from both sides, under names that agree or that carry the same numbers",
     ),

@@ -175,4 +175,12 @@ ROWS: tuple[Code, ...] = (
         "if the sides should differ, check that both were computed",
         Severity.NOTE,
     ),
+    _row(
+        "KC522",
+        "weights_differ",
+        "the sides declare different weights: {reference} and {candidate}",
+        "Two versions of the weights are two policies. Their distance is that of the update, to which the kernels only add.",
+        "compare sides of one version to measure kernels; keep this comparison for staleness",
+        Severity.WARNING,
+    ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcverify.codes import Severity
-from kcverify.docgen import attribution
+from kcverify.docgen import attribution, promotion
 from kcverify.elaborate.refine import Kind
 from kcverify.output.catalogue import TABLES
 from kcverify.output.inspect import WORTHS
@@ -25,6 +25,7 @@ ANSWERS = {
     "diff": "kcverify diff --format json",
     "inspect": "kcverify inspect FILE --format json",
     "compare": "kcverify compare A B --format json",
+    **promotion.ANSWERS,
     "catalogue": "kcverify catalogue --format json",
 }
 """Definition of each answer -> the command that prints it."""
@@ -94,6 +95,7 @@ def answers() -> Schema:
             **_tables(),
             **_differences(),
             **_streams(),
+            **promotion.definitions(),
         },
     }
 
@@ -330,8 +332,8 @@ def _comparison() -> dict[str, Schema]:
         {
             "table": _list(_object(
                 {"metric": _TEXT, "unit": _TEXT, "basis": _TEXT, "meaning": _TEXT, "mean": _READING, **ends, "requests": _COUNT,
-                 "rows": _COUNT, "infinite": _COUNT, "quantiles": _map(_READING), "max": _READING,
-                 "worst": _list(_object({"value": _READING, **place}))}
+                 "rows": _COUNT, "infinite": _COUNT, "quantiles": _map(_READING), "stored": _or_null(_object(ends)),
+                 "max": _READING, "worst": _list(_object({"value": _READING, **place}))}
             )),
             "bounds": _list(_object(
                 {"basis": _TEXT, "rows": _COUNT, "invalid_rows": _COUNT, **ends, "lower_max": _READING, "upper_max": _READING,
@@ -358,8 +360,11 @@ def _comparison() -> dict[str, Schema]:
                  "cause": _TEXT, "hint": _TEXT, "evidence": {"type": "object"}}
             )),
             drift=_or_null(_ref("drift")), explained=_or_null(_ref("drift")),
-            estimators=_list(_object({**estimator, "value": _READING, **ends, "unit": _TEXT, "largest_token": _or_null({"type": "object"})})),
-            sequences=_or_null(_object({"count": _COUNT, "bad": _COUNT, "bad_share": _READING, "worst": _list({"type": "object"})})),
+            estimators=_list(_object({**estimator, "value": _READING, "lower": _READING, "upper": _READING, "unit": _TEXT, "log_mean": _READING, "largest_token": _or_null({"type": "object"})})),
+            sequences=_or_null(_object(
+                {"count": _COUNT, "median_log_weight": _READING, "median_weight": _READING, "log_weight_range": _list(_READING),
+                 "mean_abs_median": _READING, "bad": _COUNT, "bad_share": _READING, "worst": _list({"type": "object"})}
+            )),
             project=_or_null(_object({"name": _TEXT, "numbers": _list(_object(
                 {"name": _TEXT, "formula": _TEXT, "value": _READING, "entry": _MAYBE, "misleads": _MAYBE}
             ))})),

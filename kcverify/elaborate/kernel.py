@@ -18,10 +18,14 @@ from kcverify.syntax import expressions, tree
 DTYPES = (*STORAGE, "float4_e2m1", "int8", "int4", "int32")
 """Number formats that a kernel contract may name."""
 
-ERRORS = ("backward_error", "forward_error", "relative_error", "absolute_error", "ulp_error", "mismatch_rate")
+ERRORS = (
+    "backward_error", "forward_error", "relative_error", "absolute_error", "ulp_error", "mismatch_rate", "spread", "spread_max",
+)  # fmt: skip
 """What a tolerance may limit."""
 
-DISTRIBUTIONS = ("normal", "lognormal", "uniform", "cancellation", "outliers", "zeros", "subnormal", "identical")
+DISTRIBUTIONS = (
+    "normal", "lognormal", "uniform", "cancellation", "outliers", "zeros", "subnormal", "identical", "near_overflow", "structured",
+)  # fmt: skip
 """Distributions of operands that a protocol may draw from."""
 
 SIGNATURES: dict[str, str] = {

@@ -236,7 +236,9 @@ def in_order(scope: Scope, node: tree.Range, low: Fraction, high: Fraction) -> N
     if low > high or (low == high and node.open_high):
         ends = f"[{node.high.span.text}, {node.low.span.text}{')' if node.open_high else ']'}"
         hint = f"write `{ends}`" if low > high else "a half-open range needs two different ends"
-        raise scope.refuse("range_reversed", node.span, low=written(low), high=written(high), hint=hint)
+        reversed_ = f"reversed: {written(low)} is above {written(high)}"
+        fault = reversed_ if low > high else f"empty: it begins at {written(low)} and leaves {written(high)} out"
+        raise scope.refuse("range_reversed", node.span, fault=fault, hint=hint)
 
 
 def in_range(

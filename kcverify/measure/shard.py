@@ -77,7 +77,7 @@ def plan_of(
 ) -> Plan:  # fmt: skip
     """Find, match and check the shards before anything is computed: only the heads of the files are read.
 
-    Raises InputError: `option_invalid`, `side_unknown`, `shard_mismatch` (every one, ten at most), `data_length` and
+    Raises InputError: `option_invalid`, `side_failed`, `shard_mismatch` (every one, ten at most), `data_length` and
     those of the files and the data.
     """
     if options.window < 1:
@@ -116,8 +116,9 @@ def _shards(role: str, given: tuple[str, ...]) -> tuple[Shard, ...]:
         if not is_several(spec) and Path(spec).suffix not in FILE_ENDINGS:
             if ":" not in spec and not Path(spec).suffix:
                 raise input_error("file_unreadable", path=spec, reason="no such file or folder")
-            hint = "give folders, patterns or files ending in .safetensors or .npy, on both sides"
-            raise input_error("side_unknown", side=spec, hint=hint)
+            reason = "dumps in shards, --executor, --workers and --resume are for recorded files on both sides"
+            hint = "give folders, patterns or files ending in .safetensors or .npy"
+            raise input_error("side_failed", side=spec, reason=reason, hint=hint)
     return find(role, given, FILE_ENDINGS)
 
 
@@ -131,7 +132,9 @@ def _check(pairs: Sequence[tuple[Shard, Shard]], heads: Sequence[tuple[FileSide,
             wrong.append(diagnose("shard_mismatch", detail=detail))
         for shard, side in ((a, first), (b, second)):
             if side.vocabulary != width:
-                detail = f"{shard.path} has {side.vocabulary} vocabulary entries, {widths[width]} other files have {width}"
+                detail = (
+                    f"{shard.path} has {side.vocabulary} vocabulary entries, {widths[width]} other files have {width}"
+                )
                 wrong.append(diagnose("shard_mismatch", detail=detail))
     if wrong:
         raise InputError(*wrong[:_MOST_FINDINGS])

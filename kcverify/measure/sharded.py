@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch.distributed as dist
 
 from kcverify import __version__
-from kcverify.diagnostics import Diagnostic, InputError
-from kcverify.measure.executors import Answer, Executor, Processes, Serial
+from kcverify.diagnostics import Diagnostic, InputError, input_error
+from kcverify.executors.pool import Answer, Executor, Processes, Serial
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import load_outcomes, open_parser
@@ -64,28 +64,50 @@ def measure_in_group(
     All ranks must call it, with the same arguments and the same files in reach. What goes wrong on one rank is raised
     on all of them: InputError, RuntimeError.
     """
-    plan = plan_of(checked, source, reference, candidate, data, options)
-    run = Run(checked, source, plan, options, data)
     rank, world = dist.get_rank(group), dist.get_world_size(group)
-    complete, fault = True, ""
-    wrong: tuple[Diagnostic, ...] = ()
+    run: Run | None = None
+    mine = _Rank()
     try:
+        plan = plan_of(checked, source, reference, candidate, data, options)
+        run = Run(checked, source, plan, options, data)
         complete = run.through(Serial(), plan.jobs[rank::world])
+        mine = _Rank(tuple(job.name for job in plan.jobs), complete, done=run.done, lost=run.lost)
     except InputError as error:
-        wrong = error.diagnostics
+        mine = _Rank(wrong=error.diagnostics)
     except Exception as error:
-        fault = f"{type(error).__name__}: {error}"
-    ranks: list[Any] = [None] * world
-    dist.all_gather_object(ranks, (complete, wrong, fault, run.done, run.lost), group=group)
-    for _, diagnostics, reason, _, _ in ranks:
-        if diagnostics:
-            raise InputError(*diagnostics)
-        if reason:
-            raise RuntimeError(reason)
+        mine = _Rank(fault=f"{type(error).__name__}: {error}")
+    ranks = _gathered(mine, world, group)
+    assert run is not None
     merged = run.monitor.sync(group)
-    run.done = {name: summary for _, _, _, done, _ in ranks for name, summary in done.items()}
-    run.lost = {name: reason for *_, lost in ranks for name, reason in lost.items()}
-    return run.finish(merged, complete=all(done for done, *_ in ranks))
+    run.done = {name: summary for one in ranks for name, summary in one.done.items()}
+    run.lost = {name: reason for one in ranks for name, reason in one.lost.items()}
+    return run.finish(merged, complete=all(one.complete for one in ranks))
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """What one rank of a group tells the others: the shards that it sees, what it did, what went wrong."""
+
+    names: tuple[str, ...] = ()
+    complete: bool = False
+    wrong: tuple[Diagnostic, ...] = ()
+    fault: str = ""
+    done: Mapping[str, Summary] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+
+def _gathered(mine: _Rank, world: int, group: Any) -> list[_Rank]:
+    """What all ranks tell. Raises on all of them what went wrong on one, so that none waits for another forever."""
+    ranks: list[Any] = [None] * world
+    dist.all_gather_object(ranks, mine, group=group)
+    for one in ranks:
+        if one.wrong:
+            raise InputError(*one.wrong)
+        if one.fault:
+            raise RuntimeError(one.fault)
+    if any(one.names != ranks[0].names for one in ranks):
+        raise input_error("shard_mismatch", detail="the ranks of the group see different files")
+    return ranks
 
 
 class Run:
@@ -137,7 +159,8 @@ class Run:
         seconds = self.options.clock() - start
         rows = sum(summary.rows for summary in list(self.done.values())[known:])
         rate = f", {rows / seconds:,.0f} rows/s" if rows and seconds > 0 else ""
-        self._tell(f"{len(self.done) - known} shards, {rows:,} rows in {seconds:.1f} s{rate}")
+        count = len(self.done) - known
+        self._tell(f"{count} shard{'' if count == 1 else 's'}, {rows:,} rows in {seconds:.1f} s{rate}")
         return complete
 
     def _left(self, jobs: Sequence[Job]) -> Iterator[Job]:

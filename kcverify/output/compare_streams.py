@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kcverify.output.style import paint, plural, table
 
 _STYLE = {"error": "fail", "warning": "inconclusive", "note": "dim"}
 _WORST = 5
+_BRIEF = ("k3", "mean |d|", "ESS")
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -38,7 +40,7 @@ def text(found: Mapping[str, Any], color: bool) -> str:
         parts.append(_estimators(found, color))
     if found["sequences"]:
         parts.append(_sequences(found["sequences"]))
-    if found["project"] is not None:
+    if found["project"] is not None and found["project"]["numbers"]:
         parts.append(_project(found["project"], color))
     parts.append("\n".join(paint(f"  assumed: {line}", "dim", color) for line in found["assumptions"]))
     parts.append(_close(found, color))
@@ -70,6 +72,8 @@ def _findings(found: Mapping[str, Any], color: bool) -> str:
 
 
 def _drift(numbers: Mapping[str, Any], is_drift: bool, color: bool) -> str:
+    if not numbers["table"] and not numbers["bounds"]:
+        return ""
     title = "drift" if is_drift else "not drift: what the findings above explain"
     lines = [paint(f"  {title}", "bold" if is_drift else "inconclusive", color)]
     if numbers["table"]:
@@ -79,6 +83,9 @@ def _drift(numbers: Mapping[str, Any], is_drift: bool, color: bool) -> str:
             for r in numbers["table"]
         ]  # fmt: skip
         lines += table(rows, indent=2, right=frozenset((1, 3, 4, 5)))
+        for row in numbers["table"]:
+            if row["stored"] is not None:
+                lines.append(f"    {row['metric']} of the engine's own rows: mean in {interval(row['stored'])}")
         worst = next((r for r in numbers["table"] if r["metric"] == "TV"), numbers["table"][0])
         lines += ["", f"    worst rows by {worst['metric']}", *(_witness(w) for w in worst["worst"][:_WORST])]
     for part in numbers["bounds"]:
@@ -141,3 +148,17 @@ def _project(found: Mapping[str, Any], color: bool) -> str:
 def _close(found: Mapping[str, Any], color: bool) -> str:
     words = {"comparable": "pass", "not_comparable": "fail", "unobservable": "inconclusive"}
     return f"  verdict: {paint(found['verdict'].replace('_', ' '), words[found['verdict']], color)}"
+
+
+def brief(found: Mapping[str, Any]) -> list[str]:
+    """The answer in a few lines: which files, every finding, else how far apart the sampled tokens are."""
+    names = [Path(found[role]["path"]).name for role in ("reference", "candidate")]
+    lines = [f"  {names[0]}  {names[1]}: {found['verdict'].replace('_', ' ')}"]
+    lines += [f"    {f['slug']}: {f['message']}" for f in found["findings"]]
+    if not found["findings"]:
+        numbers = {row["name"]: row for row in found["estimators"]}
+        shown = [
+            f"{name} {number(numbers[name]['value'])} {interval(numbers[name])}" for name in _BRIEF if name in numbers
+        ]
+        lines.append(f"    drift: {', '.join(shown)}")
+    return lines

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from kcverify import __version__
 from kcverify.catalog.quantities import BY_NAME
+from kcverify.elaborate import form
+from kcverify.elaborate.contract import Clause
 from kcverify.exact import decimal_down, decimal_near, decimal_up
 from kcverify.output import chain
 from kcverify.output import check as check_output
@@ -16,6 +19,12 @@ from kcverify.prove.budget import Budget, Demand
 
 def _unit(b: Budget) -> str:
     return b.clause.metric.dimension.value
+
+
+def _metric(clause: Clause) -> str:
+    """The metric with the arguments that differ from their defaults."""
+    usual = {(a.name, a.default) for a in clause.metric.arguments}
+    return form.metric(replace(clause, arguments=tuple(a for a in clause.arguments if a not in usual)))
 
 
 def budget_data(b: Budget) -> dict[str, Any]:
@@ -58,7 +67,7 @@ def text(derived: Any, color: bool) -> str:
 def _budget(b: Budget, color: bool) -> str:
     relation = "<=" if b.upper else ">="
     unit = f" {_unit(b)}" if _unit(b) else ""
-    head = f"{b.clause.name}: {b.clause.metric.name} {relation} {b.decimal}{unit}"
+    head = f"{b.clause.name}: {_metric(b.clause)} {relation} {b.decimal}{unit}"
     if b.clause.exception:
         head += f" except {chain.percent(b.clause.exception)}"
     lines = [f"  {paint(head, 'bold', color)}"]

@@ -59,7 +59,7 @@ def _declared(found: Mapping[str, Any], color: bool) -> list[str]:
         lines.append(
             paint(f"  {row['key']} is not known ({row['says']}): --declare {row['key']}=…", "inconclusive", color)
         )
-    return [*lines, ""]
+    return lines
 
 
 def _metrics(rows: Sequence[Mapping[str, Any]], color: bool) -> list[str]:

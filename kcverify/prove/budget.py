@@ -9,11 +9,22 @@ from pathlib import Path
 from kcverify.bounds.graph import Fact, Node, Parameters, propagate
 from kcverify.bounds.invert import along_chain, bracket
 from kcverify.bounds.special import TABLE, Effort
+from kcverify.catalog.model import Mode
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract, Limit, Threshold
 from kcverify.exact import decimal_down, decimal_exact, decimal_near, decimal_up, monitor_float_down, monitor_float_up
 from kcverify.prove.corner import UNCERTIFIABLE, best_fact, piece_parameters, weakest_limit
-from kcverify.prove.obligations import Atom, Obligation, applies, atoms, certifiable, obligations, pieces
+from kcverify.prove.obligations import (
+    Atom,
+    Obligation,
+    Piece,
+    applies,
+    atoms,
+    certifiable,
+    narrowed,
+    obligations,
+    pieces,
+)
 from kcverify.prove.remedy import percent
 from kcverify.prove.slices import inherited
 from kcverify.prove.verdict import Limits
@@ -79,6 +90,13 @@ def hole_of(clause: Clause) -> Hole | None:
     return Hole(zero.node, not clause.limit.floor, int(one.constant - zero.constant), zero.constant)
 
 
+def hole_facts(node: Node, x: Fraction) -> list[Fact]:
+    """What a hole says once it is filled with `x`: of a trimmed span also how much mass lies outside its set."""
+    tail = Node("tail_mass", Mode.POINT, grade=node.grade)
+    kept = [Fact(tail, 1 - node.grade, label="?")] if node.quantity == "trimmed_span" else []
+    return [Fact(node, x, label="?"), *kept]
+
+
 def demand(
     obligation: Obligation,
     node: Node,
@@ -94,7 +112,7 @@ def demand(
     )
 
     def reached(x: Fraction, given: Parameters = quick) -> list[Fact] | None:
-        best = propagate([Fact(node, x, label="?")], given)
+        best = propagate(hole_facts(node, x), given)
         found = []
         for atom, limit in targets:
             fact = best_fact(best, atom)
@@ -132,7 +150,7 @@ def _blocked(node: Node, parameters: Parameters, targets: tuple[tuple[Atom, Frac
     sequence = BY_NAME[atom.node.quantity].sequence
     if node.rho > 0 and sequence and "horizon" in box:
         h = box["horizon"][1]
-        best = best_fact(propagate([Fact(node, Fraction(0), label="?")], parameters), atom)
+        best = best_fact(propagate(hole_facts(node, Fraction(0)), parameters), atom)
         if best is not None and best.value > 0:
             per_hit = best.value if h * node.rho >= 1 else best.value / (h * node.rho)
             text = (
@@ -186,8 +204,8 @@ def _demands(contract: Contract, clause: Clause, share: Fraction, cache: Path | 
         if not o.atoms or not applies(replace(clause, limit=Limit(upper=Threshold(Fraction(0)))), o.scope):
             continue
         worst: Demand | None = None
-        for piece in pieces(contract, o.scope):
-            parameters = piece_parameters(contract, o, piece)
+        for inner, piece in _bound_pieces(contract, clause, o):
+            parameters = piece_parameters(inner, o, piece)
             targets = tuple((a, _scaled(a, weakest_limit(a, piece), share)) for a in o.atoms)
             d = demand(o, node, parameters, targets, cache)
             if worst is None or d.value is None or (worst.value is not None and _tighter(node, d.value, worst.value)):
@@ -195,6 +213,16 @@ def _demands(contract: Contract, clause: Clause, share: Fraction, cache: Path | 
         if worst is not None:
             out.append(worst)
     return out
+
+
+def _bound_pieces(contract: Contract, clause: Clause, obligation: Obligation) -> list[tuple[Contract, Piece]]:
+    """Pieces of the claim's band on which the hole binds, each beside the contract narrowed to that band."""
+    inner = narrowed(contract, obligation.claim)
+    if inner is None:
+        return []
+    shown = replace(clause, limit=Limit(upper=Threshold(Fraction(0))))
+    inner = replace(inner, clauses=tuple(shown if c is clause else c for c in inner.clauses))
+    return [(inner, p) for p in pieces(inner, obligation.scope) if any(c is shown for c in p.clauses)]
 
 
 def _tighter(node: Node, a: Fraction, b: Fraction) -> bool:
@@ -248,9 +276,9 @@ def _breach(
     for o in obligations(contract):
         if o.claim is not binding.claim:
             continue
-        for piece in pieces(contract, o.scope):
-            boxes = replace(piece_parameters(contract, o, piece), effort=Effort(run=True))
-            best = propagate([Fact(node, beyond, label="?")], boxes)
+        for inner, piece in _bound_pieces(contract, clause, o):
+            boxes = replace(piece_parameters(inner, o, piece), effort=Effort(run=True))
+            best = propagate(hole_facts(node, beyond), boxes)
             for a in o.atoms:
                 fact = best_fact(best, a)
                 if fact is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -183,13 +183,20 @@ def _reached(draft: Draft, obligation: Obligation) -> None:
         kernel.need(ok, f"{goal.node.quantity} is not reached with {kernel.DIGITS} digits")
 
 
+def _unread(contract: Contract) -> Iterator[Clause]:
+    """Clauses of which the kernel does not evaluate every side on an instance, so that no counterexample can keep them."""
+    for clause in (c for c in contract.clauses if not _free(c)):
+        limits = (clause_entry(clause, contract) or {"limits": {}})["limits"]
+        if len(limits) < max(1, len(atoms(clause))) or not {q.partition("@")[0] for q in limits} <= set(
+            kernel.READINGS
+        ):
+            yield clause
+
+
 def instance_entry(contract: Contract, found: Counterexample, mode: str) -> dict[str, Any]:
     """A counterexample as the kernel reads it. Raises NotCertifiedError where it evaluates some clause not at all."""
-    for clause in (c for c in contract.clauses if not _free(c)):
-        entry, seen = clause_entry(clause, contract), atoms(clause)
-        limits = entry["limits"] if entry is not None else {}
-        if len(limits) < max(1, len(seen)) or not {q.partition("@")[0] for q in limits} <= set(kernel.READINGS):
-            raise NotCertifiedError(f"the kernel does not evaluate `{clause.metric.name}`, which `{clause.name}` reads")
+    for clause in _unread(contract):
+        raise NotCertifiedError(f"the kernel does not evaluate `{clause.metric.name}`, which `{clause.name}` reads")
     moved = [b - a for a, b in zip(found.reference_logits, found.candidate_logits, strict=True)]
     share = found.exceeding_share
     return {
@@ -348,6 +355,7 @@ def differences(doc: dict[str, Any], contract: Contract) -> list[str]:
         out += [
             f"its counterexample leaves out the clause {e['name']}" for e in entries if e and e["name"] not in all_named
         ]
+        out += [f"its counterexample says nothing about the clause {c.name}" for c in _unread(contract)]
     return out
 
 

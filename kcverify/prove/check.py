@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.diagnostics import Report
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.elaborate.form import digest
+from kcverify.exact import decimal_near
 from kcverify.prove.budget import Budget, Demand, derive, fill
 from kcverify.prove.consistency import consistency, not_enforced
 from kcverify.prove.feasibility import storage_findings
 from kcverify.prove.lognormal import length_findings
 from kcverify.prove.measurability import carrier_findings, sample_findings
-from kcverify.prove.obligations import atoms, whole_piece
+from kcverify.prove.obligations import atoms, narrowed, whole_piece
 from kcverify.prove.policy import policy_findings
 from kcverify.prove.prover import prove
 from kcverify.prove.sampled import sampled_findings
@@ -73,21 +75,37 @@ def _void(verdict: Verdict) -> Verdict:
     return Verdict(verdict.claim, verdict.scope, Status.UNKNOWN, "none", (), (), reason, assumed=verdict.assumed)
 
 
+def _ends(contract: Contract, clause: Clause) -> list[Fraction]:
+    """The temperatures at which a clause begins and ceases to bind; none where its band lies outside the assumed range."""
+    within = narrowed(contract, clause) if clause.band is None or clause.band.parameter == "temperature" else contract
+    if within is None:
+        return []
+    piece = whole_piece(within, "")
+    return [piece.low, piece.high]
+
+
 def impossible_limits(contract: Contract, report: Report) -> bool:
-    """Report clauses that no pair of kernels meets by themselves, such as a ratio range without 1; True if any."""
+    """Report clauses that no pair of kernels meets by themselves, such as a ratio range without 1; True if any.
+
+    A limit that moves with the temperature must be possible wherever the clause binds.
+    """
     found = False
     for clause in contract.clauses:
         for atom in atoms(clause) if not clause.limit.hole else ():
             q = BY_NAME[atom.node.quantity]
-            piece = whole_piece(contract, "")
-            ends = [atom.at(piece.low), atom.at(piece.high)]
-            below = atom.upper and max(ends) < q.low
-            above = not atom.upper and q.high is not None and min(ends) > q.high
+            worst = min(
+                _ends(contract, clause), key=atom.at if atom.upper else lambda t, a=atom: -a.at(t), default=None
+            )
+            if worst is None:
+                continue
+            below = atom.upper and atom.at(worst) < q.low
+            above = not atom.upper and q.high is not None and atom.at(worst) > q.high
             if below or above:
+                at = f" as this limit at temperature {decimal_near(worst, 6)}" if atom.slope else ""
                 what = (
                     "a ratio range must contain 1"
                     if q.name.startswith("ratio_")
-                    else f"{q.title} is never {'so small' if below else 'so large'}"
+                    else f"{q.title} is never {'so small' if below else 'so large'}{at}"
                 )
                 report.add("contradictory", clause.span, clauses=f"`{clause.name}`", reason=what)
                 found = True

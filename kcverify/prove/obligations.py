@@ -141,12 +141,15 @@ def facts(clause: Clause, piece: Piece) -> list[Fact]:
     """What the lemmas may use of a clause on a piece: only limits on the side that bounds its quantity.
 
     A trimmed span is the smallest over sets that hold a mass on both sides, so at most the rest lies outside its set.
+    A limit beyond the end of the quantity's range, which nothing meets, counts as that end.
     """
     out = []
     for a in atoms(clause):
-        if a.upper is not BY_NAME[a.node.quantity].upper:
+        q = BY_NAME[a.node.quantity]
+        if a.upper is not q.upper:
             continue
-        weakest = max(a.at(piece.low), a.at(piece.high)) if a.upper else min(a.at(piece.low), a.at(piece.high))
+        ends = (a.at(piece.low), a.at(piece.high))
+        weakest = max(q.low, *ends) if a.upper else min(*ends, *([q.high] if q.high is not None else []))
         out.append(Fact(a.node, weakest, label=clause.name))
         if a.node.quantity == "trimmed_span":
             out.append(Fact(Node("tail_mass", Mode.POINT, grade=a.node.grade), 1 - a.node.grade, label=clause.name))
@@ -154,7 +157,7 @@ def facts(clause: Clause, piece: Piece) -> list[Fact]:
             factor = 2 if a.node.quantity == "logit_drift" else 1
             spans = [factor * a.at(t) / t for t in (piece.low, piece.high)]
             node = Node(_SPANS[a.node.quantity], a.node.mode, a.node.rho, a.node.grade)
-            out.append(Fact(node, max(spans), label=clause.name))
+            out.append(Fact(node, max(Fraction(0), *spans), label=clause.name))
     return out
 
 

@@ -11,7 +11,7 @@ from kcverify.catalog.model import Mode, Statistic
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.prove import corner
-from kcverify.prove.obligations import Obligation, mode_of, narrowed
+from kcverify.prove.obligations import Obligation, applies, mode_of, narrowed
 from kcverify.prove.verdict import Status, Verdict
 
 
@@ -106,7 +106,8 @@ def _refused(contract: Contract, obligation: Obligation) -> str | None:
     """A limit on a mean would give the claim if it were one on every token: the bound does not lift to means."""
 
     def change(c: Clause) -> Clause:
-        return replace(c, statistic=Statistic.MAX) if mode_of(c) is Mode.MEAN else c
+        heard = mode_of(c) is Mode.MEAN and applies(c, obligation.scope)
+        return replace(c, statistic=Statistic.MAX) if heard else c
 
     after, changed = _mapped(contract, change)
     if obligation.atoms[0].node.mode is not Mode.MEAN or not changed or not _proves(contract, obligation, after):

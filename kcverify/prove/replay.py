@@ -90,7 +90,12 @@ def _agree(step: Step) -> bool:
     return bool(tops[0] & tops[1])
 
 
-def _top_kept(step: Step, k: int) -> bool:
+def _top_kept(step: Step, k: int, ordered: bool) -> bool:
+    """Whether the k most probable tokens are the same; in order, where the ranking of all tokens is the same."""
+    if ordered:
+        pairs = product(zip(step.reference, step.candidate, strict=True), repeat=2)
+        return all((a < b) == (x < y) for (a, x), (b, y) in pairs)
+
     def top(z: tuple[Fraction, ...]) -> set[int]:
         return set(sorted(range(len(z)), key=lambda i: -z[i])[:k])
 
@@ -129,7 +134,7 @@ def _in_band(clause: Clause, temperature: Fraction) -> bool:
 def _statistical(instance: Instance, clause: Clause, setting: Setting, claims_reward: bool) -> bool:
     name, bad = clause.metric.name, ball(instance.token_share)
     top = clause.argument("top")
-    kept = _top_kept(instance.good, int(top) if isinstance(top, Fraction) else 1)
+    kept = _top_kept(instance.good, int(top) if isinstance(top, Fraction) else 1, clause.argument("ordered") == "true")
     changed = bad if kept else arb(1)
     value: arb | None = None
     if name == "agreement":

@@ -145,7 +145,9 @@ def _block(opening: Opening, found: Header, tokens: np.ndarray, chunk: int, star
     below = clipped & (codes[picked, ids] == 0)
     status[below], status[bad] = Status.PLACEHOLDER, Status.BROKEN
     values = np.where(status == Status.VALUE, values, np.nan)
-    seen = {k: int(n) for k, n in (("clipped", np.count_nonzero(below & ~bad)), ("broken row", np.count_nonzero(bad))) if n}
+    seen = {
+        k: int(n) for k, n in (("clipped", np.count_nonzero(below & ~bad)), ("broken row", np.count_nonzero(bad))) if n
+    }
     whole = start == 0 and stop == found.rows
     return Request(
         f"chunk-{chunk}" if whole else f"chunk-{chunk}:{start}",

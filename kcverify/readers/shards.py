@@ -66,7 +66,7 @@ def _files(spec: str, endings: Sequence[str]) -> list[tuple[Path, Path]]:
     path = Path(spec)
     if not is_several(spec):
         return [(path.parent, path)]
-    named = glob.iglob(str(path / "**") if path.is_dir() else spec, recursive=True)  # noqa: PTH207 - patterns may be absolute
+    named = glob.iglob(glob.escape(str(path)) + "/**" if path.is_dir() else spec, recursive=True)  # noqa: PTH207 - patterns may be absolute
     files = [p for p in sorted(map(Path, named)) if p.suffix in endings and p.is_file()]
     if path.is_dir():
         files = [p for p in files if not any(part.startswith(".") for part in p.relative_to(path).parts)]

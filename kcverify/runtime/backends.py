@@ -137,7 +137,7 @@ def _cpp(job: Job) -> Columns:
 
 
 def _no_cpp(job: Job) -> str:
-    return library.unavailable(job.reference, job.candidate, job.plan)
+    return library.unavailable(job.reference, job.candidate, job.plan, 1.0 / job.temperature)
 
 
 def _triton(job: Job) -> Columns:

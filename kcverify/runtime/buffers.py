@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from kcverify.runtime.clauses import Layout
 from kcverify.runtime.witness import LAST, Worst
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="Buffers")
+
+
+def alone(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A method that one thread at a time runs, without gradients and outside inference mode, whose tensors could not
+    be counted into afterwards."""
+
+    @functools.wraps(method)
+    def guarded(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.lock, torch.inference_mode(False), torch.no_grad():
+            return method(self, *args, **kwargs)
+
+    return guarded
 
 
 class Buffers(torch.nn.Module):  # type: ignore[misc]
@@ -20,6 +39,7 @@ class Buffers(torch.nn.Module):  # type: ignore[misc]
     """
 
     layout: Layout
+    lock: threading.RLock  # type: ignore[valid-type]
     sums: torch.Tensor
     extremes: torch.Tensor
     places: torch.Tensor
@@ -41,7 +61,8 @@ class Buffers(torch.nn.Module):  # type: ignore[misc]
 
     def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         kept = self.extremes
-        out = super()._apply(function, recurse)
+        with torch.inference_mode(False):
+            out = super()._apply(function, recurse)
         if self.extremes.dtype != kept.dtype:
             self.extremes = kept.to(self.extremes.device)
         return out

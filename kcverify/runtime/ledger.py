@@ -53,18 +53,23 @@ class Ledger:
             packed = packed.pin_memory().to(device, non_blocking=True)
         return Entry(*packed.to(device).unbind(0))
 
-    def keys(self, ids: RequestIds, count: int) -> list[int]:
-        """Keys of `count` ids; `MonitorInputError` for a wrong number or type, or two names of one digest.
+    def keys(self, ids: RequestIds, count: int | None = None) -> list[int]:
+        """Keys of `count` ids (None: of any number); `MonitorInputError` for a wrong number or type, or two names of one digest.
 
         Ids in a tensor on another device cost a copy that waits for the device.
         """
+        if isinstance(ids, str | bytes) or not isinstance(ids, torch.Tensor | Sequence):
+            kind = type(ids).__name__
+            raise option_error("request_ids", f"a {kind} is no sequence of ids: give one id a row, in a list or a tensor")
         if isinstance(ids, torch.Tensor):
-            if tuple(ids.shape) != (count,):
-                raise shape_error("request_ids", list(ids.shape), f"[{count}]")
+            if ids.dim() != 1 or count not in (None, len(ids)):
+                raise shape_error("request_ids", list(ids.shape), f"[{'N' if count is None else count}]")
             if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
                 raise option_error("request_ids", f"dtype {ids.dtype} is not an integer type")
+            if ids.dtype == torch.uint64:
+                raise option_error("request_ids", "dtype torch.uint64 does not fit int64")
             return [int(i) for i in ids.tolist()]
-        if len(ids) != count:
+        if count not in (None, len(ids)):
             raise shape_error("request_ids", [len(ids)], f"[{count}]")
         for kind in set(map(type, ids)):
             if not issubclass(kind, str | int) or issubclass(kind, bool):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from kcverify.runtime.buffers import Buffers
+from kcverify.runtime.buffers import Buffers, alone
 from kcverify.runtime.checkpoint import read, write
 from kcverify.runtime.clauses import ClauseSpec, Layout, Values, layout, lower_limit, upper_limit
 from kcverify.runtime.distributed import Shard, fingerprint, reduced
-from kcverify.runtime.errors import option_error, shape_error
+from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
 from kcverify.runtime.evidence import Evidence
 from kcverify.runtime.ledger import Ledger, RequestIds
 from kcverify.runtime.observations import Side, observe
@@ -40,6 +41,7 @@ class Monitor(Buffers):
     A generated subclass sets the constants below and `clause_values`. State is additive: `merge` and `sync`, in any
     order and any sharding by request, give the counts and verdicts of one process, bit for bit. Requests stay open
     (they may arrive in several updates) until `close`; `report` counts open requests as they stand and changes nothing.
+    Threads may share a monitor: its methods run one at a time. They may be called in inference mode or out of it.
     """
 
     CONTRACT: ClassVar[str] = ""
@@ -59,10 +61,11 @@ class Monitor(Buffers):
         `MonitorInputError` for one that is no positive finite number, lies outside, or must be given.
         """
         super().__init__()
+        self.lock = threading.RLock()
         low, high = self.TEMPERATURE or (0.0, math.inf)
         if temperature is None:
             temperature = low if low == high else 1.0
-        check_temperature(temperature)
+        check_temperature(temperature := _number(temperature))
         if not low <= temperature <= high:
             raise option_error("temperature", f"{temperature} is outside the assumed range [{low}, {high}]")
         self.temperature = float(temperature)
@@ -75,14 +78,16 @@ class Monitor(Buffers):
         self._allocate(torch.device("cpu"))
 
     def _allocate(self, device: torch.device) -> None:
-        self.allocate_buffers(device)
-        self.ledger = Ledger(self.layout.width)
+        with torch.inference_mode(False):
+            self.allocate_buffers(device)
+            self.ledger = Ledger(self.layout.width)
         self.evidence = Evidence(self.layout)
 
     def clause_values(self, rows: Rows) -> dict[str, Values]:
         """Values of every clause whose inputs are there, by clause name; a generated monitor writes this out."""
         raise NotImplementedError
 
+    @alone
     def update(
         self,
         reference_logits: torch.Tensor,
@@ -109,10 +114,10 @@ class Monitor(Buffers):
         check_sampled(sampled_ids, reference_logits)
         keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
         numbers = _numbers(positions, count, device)
-        with torch.no_grad():
-            rows = self.rows(reference_logits, candidate_logits, sampled_ids)
-            self._enter(rows, keys, masks, numbers, (reference_logits, candidate_logits), sampled_ids)
+        rows = self.rows(reference_logits, candidate_logits, sampled_ids)
+        self._enter(rows, keys, masks, numbers, (reference_logits, candidate_logits), sampled_ids)
 
+    @alone
     def rows(
         self, reference_logits: torch.Tensor, candidate_logits: torch.Tensor, sampled_ids: torch.Tensor | None = None
     ) -> Rows:
@@ -126,6 +131,7 @@ class Monitor(Buffers):
             workspace=self.workspace,
         )
 
+    @alone
     def count(
         self,
         rows: Rows,
@@ -145,8 +151,7 @@ class Monitor(Buffers):
             raise shape_error("rows", [0], "[rows] with rows")
         keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
         numbers = _numbers(positions, count, device)
-        with torch.no_grad():
-            self._enter(rows, keys, masks, numbers, logits, sampled_ids)
+        self._enter(rows, keys, masks, numbers, logits, sampled_ids)
 
     def _enter(
         self,
@@ -182,11 +187,14 @@ class Monitor(Buffers):
         masks: list[torch.Tensor | None] = [torch.ones(count, dtype=torch.bool, device=device)]
         for name in self.layout.slices[1:]:
             mask = given.get(str(name))
+            if mask is not None and not isinstance(mask, torch.Tensor):
+                raise option_error(f"slice {name}", f"a torch tensor is needed, not {type(mask).__name__}")
             if mask is not None and (tuple(mask.shape) != (count,) or mask.dtype != torch.bool):
                 raise shape_error(f"slice {name}", f"{list(mask.shape)} of {mask.dtype}", f"[{count}] of torch.bool")
             masks.append(None if mask is None else mask.to(device, non_blocking=True))
         return masks
 
+    @alone
     def observe(
         self,
         metric: str,
@@ -203,16 +211,18 @@ class Monitor(Buffers):
         given = {"values": values, "reference": reference, "candidate": candidate, "seconds": seconds}
         observe(self, metric, request_ids, {k: v for k, v in given.items() if v is not None}, slices or {}, times)
 
+    @alone
     def close(self, ids: RequestIds) -> None:
         """Fold requests that will get no more rows into the evidence, which waits for the device; unknown ids are ignored.
 
         Rows of a closed request that arrive later count as another request.
         """
-        keys = self.ledger.keys(ids, len(ids))
+        keys = self.ledger.keys(list(ids) if isinstance(ids, Set) else ids)
         self.evidence.fold(*self.ledger.take(keys), self.upper, self.lower)
         ratios = [w[1] for w in self.evidence.worst if w is not None]
         self.ledger.forget([*self.places[:, 0].tolist(), *ratios])
 
+    @alone
     def report(self, *, one_look: bool = False) -> dict[str, Any]:
         """Counts, verdicts and evidence as plain JSON values; a non-finite number is written as a string.
 
@@ -220,6 +230,7 @@ class Monitor(Buffers):
         """
         return build_report(self, one_look=one_look)
 
+    @alone
     def settled_evidence(self) -> Evidence:
         """The evidence with the open requests folded in as they stand (a copy)."""
         evidence = self.evidence.copy()
@@ -236,21 +247,33 @@ class Monitor(Buffers):
     def merge(self, other: Monitor) -> None:
         """Add the state of another monitor of the same contract and temperature; `other` is left as it was.
 
+        A state must be added once only: the same rows counted twice would be evidence that is not there.
+
         A request that is open in both becomes one request; its rows were numbered by each monitor on its own, so that
         a witness is exact only where `positions` were given.
         """
+        if not isinstance(other, Monitor) or other is self:
+            reason = "a monitor counts its rows once" if other is self else f"a {type(other).__name__} is no monitor"
+            raise option_error("merge", reason)
         if (type(self).CLAUSES, self.DIGEST) != (type(other).CLAUSES, other.DIGEST):
             raise option_error("merge", "the monitors are of different contracts")
         if self.temperature != other.temperature:
             raise option_error("merge", f"temperatures {self.temperature} and {other.temperature} differ")
         if self.plan != other.plan:
             raise option_error("merge", "one monitor is `exact`, the other is not")
+        first, second = sorted((self, other), key=id)
+        with first.lock, second.lock:
+            self._add(other)
+
+    @alone
+    def _add(self, other: Monitor) -> None:
         device = self.sums.device
         self.sums.add_(other.sums.to(device))
         self.worst.merge(Worst(other.extremes.to(device), other.places.to(device)))
         self.ledger.merge(other.ledger)
         self.evidence.merge(other.evidence)
 
+    @alone
     def sync(self, process_group: Any = None) -> Monitor:
         """The merged state of all processes of a torch.distributed group, the same on each; this monitor is unchanged.
 
@@ -274,25 +297,43 @@ class Monitor(Buffers):
         other.evidence, other.ledger.names = merged.evidence, dict(merged.names)
         return other
 
+    @alone
     def reset(self) -> None:
         """Forget everything that was measured; buffers stay where they are."""
         self.clear_buffers()
         self.ledger.clear()
         self.evidence = Evidence(self.layout)
 
+    @alone
     def save(self, path: str | Path, progress: Mapping[str, Any] | None = None) -> None:
         """Write the state to a file in one step, with plain values of yours (which batch was last): see `checkpoint`."""
         write(path, self.state_dict(), progress or {})
 
+    @alone
     def load(self, path: str | Path) -> dict[str, Any]:
-        """Restore what `save` wrote and return its `progress`; `MonitorInputError` for a file that is not usable."""
+        """Restore what `save` wrote and return its `progress`; `MonitorInputError` for a file that is not usable.
+
+        Nothing changes unless all of the file can be used.
+        """
         state, progress = read(path)
-        self.load_state_dict(state)
+        other = self.fresh()
+        try:
+            other.load_state_dict(state)
+            other.report()
+        except MonitorInputError:
+            raise
+        except Exception as error:  # plain values of other shapes and types fail wherever they are first used
+            reason = str(error).strip().rpartition("\n")[2].strip() or type(error).__name__
+            raise option_error("state", f"{path} does not fit this monitor: {reason}") from None
+        for mine, found in zip(self.buffers(), other.buffers(), strict=True):
+            mine.copy_(found)
+        self.ledger, self.evidence = other.ledger, other.evidence
         return progress
 
     def get_extra_state(self) -> dict[str, object]:
         """What `state_dict` holds beyond the buffers: contract, temperature, open requests, evidence."""
         identity = {"contract": self.CONTRACT, "digest": self.DIGEST, "temperature": self.temperature}
+        identity["tv_limit"] = self.plan.tv_limit
         return identity | {"ledger": self.ledger.state(), "evidence": self.evidence.state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -309,17 +350,39 @@ class Monitor(Buffers):
                 raise option_error("state", f"of contract {name!r} ({digest}), not of this one")
             if temperature != self.temperature:
                 raise option_error("state", f"measured at temperature {temperature}, not {self.temperature}")
+            if state.get("tv_limit", self.plan.tv_limit) != self.plan.tv_limit:
+                raise option_error("state", "one monitor is `exact`, the other is not")
+        for name, buffer in self.named_buffers():
+            found = state_dict.get(prefix + name)
+            if isinstance(found, torch.Tensor) and found.dtype != buffer.dtype:
+                raise option_error("state", f"its {name} are {found.dtype}, not {buffer.dtype}")
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has its own scratch space and counts without a compiled graph: neither travels."""
-        return {**self.__dict__, "_counting": Monitor._count, "workspace": Workspace()}
+        """A copy has its own scratch space and lock, and counts without a compiled graph: none of them travels."""
+        kept = {name: value for name, value in self.__dict__.items() if name != "lock"}
+        return {**kept, "_counting": Monitor._count, "workspace": Workspace()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore it with a lock of its own."""
+        super().__setstate__(state)
+        self.lock = threading.RLock()
+
+
+def _number(temperature: Any) -> Any:
+    """A number of any library as a float; anything else as it is."""
+    try:
+        return temperature if isinstance(temperature, str | bytes) else float(temperature)
+    except (TypeError, ValueError, RuntimeError):
+        return temperature
 
 
 def _numbers(positions: torch.Tensor | None, count: int, device: torch.device) -> torch.Tensor | None:
     """Row numbers as int64 on the device."""
     if positions is None:
         return None
+    if not isinstance(positions, torch.Tensor):
+        raise option_error("positions", f"a torch tensor is needed, not {type(positions).__name__}")
     if tuple(positions.shape) != (count,):
         raise shape_error("positions", list(positions.shape), f"[{count}]")
     if positions.dtype.is_floating_point or positions.dtype.is_complex or positions.dtype == torch.bool:

@@ -42,12 +42,11 @@ def oracle_row(z: Sequence[float], w: Sequence[float], temperature: float, token
         return dict.fromkeys(_NAMES, math.nan) | {"invalid": 1.0, "reference_only": 0.0, "candidate_only": 0.0}
     out = _raw(z, w, both, mismatch=bool(lost or gained))
     out |= {"invalid": 0.0, "reference_only": float(len(lost)), "candidate_only": float(len(gained))}
-    base = max((i for i in (*both, *lost)), key=lambda i: z[i])
-    weight = {i: math.exp((z[i] - z[base]) / temperature) for i in (*both, *lost)}
-    total = math.fsum(weight.values())
-    p = {i: v / total for i, v in weight.items()}
-    x, q = _log_ratios(z, w, temperature, both, gained, p, total, z[base], exact_shift=not lost and not gained)
-    out |= _divergences(p, q, x, both, lost, gained)
+    top, bottom = max(z[i] for i in (*both, *lost)), max(w[i] for i in (*both, *gained))
+    log_p, p = _log_softmax({i: (z[i] - top) / temperature for i in (*both, *lost)})
+    log_q, _ = _log_softmax({i: (w[i] - bottom) / temperature for i in (*both, *gained)})
+    x, q = _log_ratios(z, w, temperature, both, gained, p, log_p, log_q, exact_shift=not lost and not gained)
+    out |= _divergences(p, q, x, log_p, both, lost, gained)
     out["entropy_reference"] = -math.fsum(p[i] * _log(p[i]) for i in p)
     out["entropy_candidate"] = -math.fsum(q[i] * _log(q[i]) for i in q)
     out["token_log_ratio"] = math.nan
@@ -69,6 +68,14 @@ def _raw(z: Sequence[float], w: Sequence[float], both: Sequence[int], *, mismatc
     return {"logit_drift": max(abs(v) for v in d), "logit_span": max(d) - min(d)}
 
 
+def _log_softmax(scaled: dict[int, float]) -> tuple[dict[int, float], dict[int, float]]:
+    """Log-probabilities and probabilities of logits whose largest is 0."""
+    weight = {i: math.exp(v) for i, v in scaled.items()}
+    total = math.fsum(weight.values())
+    shift = math.log1p(math.fsum((*weight.values(), -1.0)))
+    return {i: v - shift for i, v in scaled.items()}, {i: v / total for i, v in weight.items()}
+
+
 def _log_ratios(
     z: Sequence[float],
     w: Sequence[float],
@@ -76,34 +83,31 @@ def _log_ratios(
     both: Sequence[int],
     gained: Sequence[int],
     p: dict[int, float],
-    total: float,
-    top: float,
+    log_p: dict[int, float],
+    log_q: dict[int, float],
     *,
     exact_shift: bool,
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """`ln(q/p)` on common tokens and `q` on the candidate's, through a shift that keeps small drifts exact."""
+    """`ln(q/p)` on common tokens and `q` on the candidate's, through a shift that keeps small drifts exact.
+
+    Where the drift is large, both sides are normalised by themselves, so that no huge logit swallows the other's digits.
+    """
     d = {i: (w[i] - z[i]) / temperature for i in both}
+    x = {i: log_q[i] - log_p[i] for i in both}
     pilot = math.fsum(p[i] * d[i] for i in both)
     if exact_shift and max(abs(v - pilot) for v in d.values()) < 50.0:
-        shift = pilot + math.log1p(math.fsum(p[i] * math.expm1(d[i] - pilot) for i in both))
-    else:
-        high = max(w[i] for i in (*both, *gained))
-        shift = high / temperature + math.log(
-            math.fsum(math.exp((w[i] - high) / temperature) for i in (*both, *gained))
-        )
-        shift -= top / temperature + math.log(total)
-    x = {i: d[i] - shift for i in both}
+        shift = math.log1p(math.fsum(p[i] * math.expm1(d[i] - pilot) for i in both))
+        x = {i: (d[i] - pilot) - shift for i in both}
     near = [i for i in both if abs(x[i]) < 1.0]
-    q = {i: math.exp((w[i] - top) / temperature - math.log(total) - shift) for i in both}
-    q |= {i: math.exp((z[i] - top) / temperature - math.log(total) + x[i]) for i in near}
-    q |= {i: math.exp((w[i] - top) / temperature - math.log(total) - shift) for i in gained}
-    return x, q
+    q = {i: math.exp(log_q[i]) for i in (*both, *gained)}
+    return x, q | {i: math.exp(log_p[i] + x[i]) for i in near}
 
 
 def _divergences(
     p: dict[int, float],
     q: dict[int, float],
     x: dict[int, float],
+    log_p: dict[int, float],
     both: Sequence[int],
     lost: Sequence[int],
     gained: Sequence[int],
@@ -121,7 +125,7 @@ def _divergences(
         "log_ratio": inf if lost or gained else max(abs(v) for v in x.values()),
         "ratio_min": 0.0 if gained else min((_exp(-v) for v in x.values()), default=inf),
         "ratio_max": inf if lost else max((_exp(-v) for v in x.values()), default=0.0),
-        "chi2": inf if lost else math.fsum(_square(p[i], q[i], x[i]) for i in both) + gained_mass,
+        "chi2": inf if lost else math.fsum(_square(p[i], q[i], x[i], log_p[i]) for i in both) + gained_mass,
         "bc": 1.0 - 0.5 * roots,
     }
 
@@ -141,11 +145,11 @@ def _expm1_minus(x: float) -> float:
     return total
 
 
-def _square(p: float, q: float, x: float) -> float:
-    """`(p-q)^2/q` with `q = p*exp(x)`."""
+def _square(p: float, q: float, x: float, log_p: float) -> float:
+    """`(p-q)^2/q` with `q = p*exp(x)`; of a token that candidates all but ban it may be huge where `p` is nothing."""
     if abs(x) < 1.0:
         return p * math.expm1(x) ** 2 * math.exp(-x)
-    return q - 2.0 * p + (_exp(math.log(p) - x) if p > 0.0 else 0.0)
+    return q - 2.0 * p + _exp(log_p - x)
 
 
 def _token(token: int, x: dict[int, float], lost: Sequence[int], gained: Sequence[int]) -> float:

@@ -69,6 +69,8 @@ def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
             raise option_error(what, f"a torch tensor is needed, not {type(side).__name__}")
         if side.dim() != 2:
             raise shape_error(what, list(side.shape), "[rows, vocabulary]")
+        if side.layout != torch.strided:
+            raise option_error(what, f"layout {side.layout} is not torch.strided: give dense logits")
         if side.dtype not in _FLOATS:
             raise option_error(what, f"dtype {side.dtype} is none of bfloat16, float16, float32, float64")
     (n, v), (m, u) = reference.shape, candidate.shape
@@ -82,10 +84,14 @@ def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
         raise shape_error("reference_logits", [n, v], f"[rows, vocabulary] with 1 to {LARGEST_VOCABULARY} entries")
     if reference.device != candidate.device:
         raise option_error("candidate_logits", f"on {candidate.device}, the reference on {reference.device}")
+    if reference.device.type == "meta":
+        raise option_error("reference_logits", "a tensor on the meta device has no values")
 
 
 def check_temperature(temperature: float) -> None:
     """Raise `MonitorInputError` unless it is a positive finite number."""
+    if not isinstance(temperature, int | float):
+        raise option_error("temperature", f"{type(temperature).__name__} is no number")
     if not 0.0 < temperature < float("inf"):
         raise option_error("temperature", f"{temperature} is not a positive finite number")
 
@@ -95,9 +101,11 @@ def check_sampled(sampled_ids: torch.Tensor | None, reference: torch.Tensor) -> 
     if sampled_ids is None:
         return None
     count, width = reference.shape
+    if not isinstance(sampled_ids, torch.Tensor):
+        raise option_error("sampled_ids", f"a torch tensor is needed, not {type(sampled_ids).__name__}")
     if tuple(sampled_ids.shape) != (count,):
         raise shape_error("sampled_ids", list(sampled_ids.shape), f"[{count}]")
-    if sampled_ids.dtype.is_floating_point or sampled_ids.dtype == torch.bool:
+    if sampled_ids.is_floating_point() or sampled_ids.is_complex() or sampled_ids.dtype == torch.bool:
         raise option_error("sampled_ids", f"dtype {sampled_ids.dtype} holds no token ids")
     ids = sampled_ids.to(reference.device, torch.int64)
     if torch.compiler.is_compiling():

@@ -31,8 +31,9 @@ class Workspace:
         size = max(reference.shape[1], self.elements(reference.device))
         key = (size, dtype, reference.device)
         if key != self._key:
-            self.buffers = [torch.empty(size, dtype=dtype, device=reference.device) for _ in range(_BUFFERS)]
-            self.series = [torch.tensor(c, dtype=dtype, device=reference.device) for c in _SERIES]
+            with torch.inference_mode(False):  # they outlive the caller's mode
+                self.buffers = [torch.empty(size, dtype=dtype, device=reference.device) for _ in range(_BUFFERS)]
+                self.series = [torch.tensor(c, dtype=dtype, device=reference.device) for c in _SERIES]
             self._key = key
         return self
 

@@ -194,27 +194,51 @@ _PEEK = 64
 """Requests of each side by which it is decided how to pair them."""
 
 
+@dataclass(frozen=True)
+class _Peek:
+    """What is kept of a request to decide how requests are paired."""
+
+    name: str
+    content: str | None
+    begins: object
+    counted: int
+
+
+def _peek(request: Request) -> _Peek:
+    at = np.flatnonzero(request.mask)
+    content = None if request.token_ids is None else _content(request)
+    begins: object = None
+    if len(at) and request.token_ids is not None:
+        begins = int(request.token_ids[at[0]])
+    elif len(at) and request.tokens is not None:
+        begins = request.tokens[int(at[0])]
+    return _Peek(request.request_id, content, begins, len(at))
+
+
 def _keys(left: Stream, right: Stream, found: Matching) -> Callable[[Request, int], str]:
     """What a request is paired by: its id, unless the first requests of the two sides have no id in common.
 
-    Then by its counted tokens, where the first requests share some; or by order, where most begin with the same token.
+    Then by its counted tokens, where the first requests share some; or by order, where there are few, as many on both
+    sides, and most begin with the same token.
     """
-    first = [list(islice(s.requests(), _PEEK)) for s in (left, right)]
     by_id: Callable[[Request, int], str] = lambda request, side: request.request_id  # noqa: E731
-    if not all(first) or {r.request_id for r in first[0]} & {r.request_id for r in first[1]}:
+    heads = [next(iter(s.requests()), None) for s in (left, right)]
+    if heads[0] is None or heads[1] is None or heads[0].request_id == heads[1].request_id:
         return by_id
-    if all(r.token_ids is not None for side in first for r in side):
-        if {_content(r) for r in first[0]} & {_content(r) for r in first[1]}:
-            found.by = "tokens"
-            times: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    first = [[_peek(r) for r in islice(s.requests(), _PEEK)] for s in (left, right)]
+    if {p.name for p in first[0]} & {p.name for p in first[1]}:
+        return by_id
+    if {p.content for p in first[0]} & {p.content for p in first[1]} - {None}:
+        found.by = "tokens"
+        times: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
 
-            def by_tokens(request: Request, side: int) -> str:
-                content = _content(request)
-                times[side][content] += 1
-                return f"{content} {times[side][content]}"
+        def by_tokens(request: Request, side: int) -> str:
+            content = _content(request) if request.token_ids is not None else f"without tokens {request.request_id}"
+            times[side][content] += 1
+            return f"{content} {times[side][content]}"
 
-            return by_tokens
-    if not _alike(first[0], first[1]):
+        return by_tokens
+    if len(first[0]) == _PEEK or not _alike(first[0], first[1]):
         return by_id
     found.by = "order"
     counts = [0, 0]
@@ -226,22 +250,15 @@ def _keys(left: Stream, right: Stream, found: Matching) -> Callable[[Request, in
     return by_order
 
 
-def _alike(left: Sequence[Request], right: Sequence[Request]) -> bool:
+def _alike(left: Sequence[_Peek], right: Sequence[_Peek]) -> bool:
     """Whether requests may be paired by their order: as many, and most begin alike or, without tokens, are as long."""
     if len(left) != len(right):
         return False
     same = [
-        a.mask.sum() == b.mask.sum() if _begins(a) is None or _begins(b) is None else _begins(a) == _begins(b)
+        a.counted == b.counted if a.begins is None or b.begins is None else a.begins == b.begins
         for a, b in zip(left, right, strict=True)
     ]
     return 2 * sum(same) > len(same)
-
-
-def _begins(request: Request) -> object:
-    at = np.flatnonzero(request.mask)
-    if request.token_ids is not None and len(at):
-        return int(request.token_ids[at[0]])
-    return request.tokens[int(at[0])] if request.tokens is not None and len(at) else None
 
 
 def _content(request: Request) -> str:

@@ -34,11 +34,16 @@ class Support(Observer):
         self.counts: dict[str, dict[str, int]] = {"left": {}, "right": {}}
         self.banned: dict[str, First] = {"left": First(), "right": First()}
         self.kind = "rows"
+        self.mismatched, self.alike = 0, 0
         self.sampled: list[Floats] = []
 
     def whole(self, rows: Whole) -> None:
         """The mass on tokens that the other side bans."""
         a, b = rows.logprobs
+        cut, other = a <= IMPOSSIBLE, b <= IMPOSSIBLE
+        apart = (cut != other).any(1)
+        self.mismatched += int(apart.sum())
+        self.alike += int((apart & cut.any(1) & other.any(1)).sum())
         self._zeros(rows, "left", a, b)
         self._zeros(rows, "right", b, a)
 
@@ -49,8 +54,8 @@ class Support(Observer):
 
     def _masses(self, side: str, pair: Pair, at: Any, mass: Floats, hit: Any) -> None:
         name = pair.request_id
-        self.masses[side].setdefault(name, []).append(math.fsum(mass))
-        self.squares[side][name] = self.squares[side].get(name, 0.0) + math.fsum(mass * mass)
+        self.masses[side].setdefault(name, []).append(float(mass.sum()))
+        self.squares[side][name] = self.squares[side].get(name, 0.0) + float(mass @ mass)
         self.counts[side][name] = self.counts[side].get(name, 0) + len(mass)
         rows = np.flatnonzero(hit)
         if len(rows):
@@ -91,7 +96,7 @@ class Support(Observer):
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """One for each side that bans tokens, from rows or lists; else at most one from sampled tokens."""
         found = False
-        for side in ("left", "right"):
+        for side in () if self._both_truncate() else ("left", "right"):
             sums, counts = [math.fsum(v) for v in self.masses[side].values()], list(self.counts[side].values())
             squares = list(self.squares[side].values())
             mean, sure = (mean_of(sums, counts, squares, c) for c in (CONFIDENCE, DECISIVE))
@@ -106,6 +111,13 @@ class Support(Observer):
             one = self._from_sampled()
             if one is not None:
                 yield one
+
+    def _both_truncate(self) -> bool:
+        """Whether both sides cut tokens off by one rule: then rounding decides about tokens at the cut, both ways alike."""
+        if self.kind != "rows" or not self.mismatched or self.alike < 0.9 * self.mismatched:
+            return False
+        left, right = (math.fsum(map(math.fsum, self.masses[side].values())) for side in ("left", "right"))
+        return min(left, right) > 0.25 * max(left, right)
 
     def _from_sampled(self) -> Finding | None:
         if not self.sampled:

@@ -107,7 +107,7 @@ class Steps(Observer):
         lag = _number((pair.right, pair.left), LAG)
         version = _number((pair.right, pair.left), VERSION)
         lag = lag if lag is not None else None if version is None else step - version
-        self.by_step.setdefault(step, []).append((math.fsum(np.abs(s.left - s.right)), float(len(s.at)), lag))
+        self.by_step.setdefault(step, []).append((float(np.abs(s.left - s.right).sum()), float(len(s.at)), lag))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """At most one; `at` becomes the step's own number."""
@@ -185,7 +185,7 @@ class Mask(Observer):
         left, right = pair.raw
         gone = (either & ~(a & b) & after)[:n] & np.isfinite(left) & np.isfinite(right)
         if gone.any():
-            self.dropped.append((math.fsum(np.abs(left[gone] - right[gone])), int(gone.sum())))
+            self.dropped.append((float(np.abs(left[gone] - right[gone]).sum()), int(gone.sum())))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """At most one."""
@@ -245,7 +245,7 @@ class Window(Observer):
         s = pair.sampled
         if self.setting.window is not None and len(s.at):
             d = s.left - s.right if self.setting.sampled_by == "right" else s.right - s.left
-            self.rows.append((float(len(d)), math.fsum(d), math.fsum(d * d)))
+            self.rows.append((float(len(d)), float(d.sum()), float(d @ d)))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """At most one."""

@@ -108,6 +108,25 @@ class Shift(Observer):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.sums = {lag: np.zeros(7) for lag in (0, *LAGS)}
+        self.rows: tuple[Pair, Floats, Floats] | None = None
+
+    def whole(self, rows: Whole) -> None:
+        """Keep the largest log-probability of each row of the pair under way, where no sampled token has one."""
+        if rows.pair.left.logprobs is not None and rows.pair.right.logprobs is not None:
+            return
+        if self.rows is None or self.rows[0] is not rows.pair:
+            self._flush()
+            n = len(rows.pair.left_at)
+            self.rows = (rows.pair, np.full(n, np.nan), np.full(n, np.nan))
+        if rows.good.any():
+            for series, values in zip(self.rows[1:], rows.logprobs, strict=True):
+                series[rows.places] = values.max(1)
+
+    def _flush(self) -> None:
+        if self.rows is not None:
+            _, x, y = self.rows
+            self.rows = None
+            self._add(x, y)
 
     def pair(self, pair: Pair) -> None:
         """Add the moments of the series at every lag."""
@@ -119,6 +138,9 @@ class Shift(Observer):
         y = np.where((b == Status.VALUE) & keep, right, np.nan)
         if not (np.isfinite(x).any() and np.isfinite(y).any()):
             x, y = _peaks(pair, "left"), _peaks(pair, "right")
+        self._add(x, y)
+
+    def _add(self, x: Floats, y: Floats) -> None:
         for lag, sums in self.sums.items():
             u, v = (x[: len(x) - lag], y[lag:]) if lag >= 0 else (x[-lag:], y[: len(y) + lag])
             both = np.isfinite(u) & np.isfinite(v)
@@ -128,6 +150,7 @@ class Shift(Observer):
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """The lag at which the sides agree best, if it is far better than none."""
+        self._flush()
         here = self.sums[0]
         if here[0] < 5 or here[6] <= 0:
             return
@@ -191,7 +214,15 @@ class Versions(Observer):
                 return
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
-        """At most one."""
+        """One for answers, one for declarations."""
+        told = [self.setting.side(side).value("weights") for side in SIDES]
+        if None not in told and told[0] != told[1]:
+            yield Finding(
+                "weights_differ",
+                {"reference": told[0], "candidate": told[1]},
+                "an update lies between the sides",
+                {"reference": str(told[0]), "candidate": str(told[1])},
+            )
         if self.seen.count:
             versions = ", ".join(sorted(self.found)[:_SHOWN])
             yield Finding(
@@ -266,15 +297,19 @@ class RepeatedRows(Observer):
         columns = np.linspace(0, rows.left.shape[1] - 1, min(16, rows.left.shape[1])).astype(int)
         values = [x[rows.good] for x in (rows.left, rows.right)]
         marks = [(x - x.max(1, keepdims=True))[:, columns] for x in values]
+        many = [np.isfinite(x).sum(1) >= _TELLING for x in values]
         for i, at in enumerate(rows.places):
+            if not (many[0][i] and many[1][i]):
+                continue
             place = {"request": rows.pair.request_id, "position": int(at)}
             self._see([v[i].tobytes() for v in values], [m[i] for m in marks], _far, place)
 
     def tops(self, rows: Tops) -> None:
         """Remember lists by their digest; lists of one or two entries say too little."""
-        if rows.whole_side is not None or min(rows.left.shape[1], rows.right.shape[1]) < 3:
+        if rows.whole_side is not None:
             return
-        for i in range(len(rows.at)):
+        many = ((rows.left_ids >= 0).sum(1) >= _TELLING) & ((rows.right_ids >= 0).sum(1) >= _TELLING)
+        for i in np.flatnonzero(many):
             ids = (rows.left_ids[i], rows.right_ids[i])
             digests = [a.tobytes() + b[i].tobytes() for a, b in zip(ids, (rows.left, rows.right), strict=True)]
             place = {"request": rows.pair.request_id, "position": int(rows.at[i])}
@@ -312,7 +347,10 @@ class RepeatedRows(Observer):
                 )
 
 
-_REMEMBERED = 100_000
+_TELLING = 3
+"""Tokens that a row must have: of one that a sampler cut down to a single token there are many."""
+
+_REMEMBERED = 20_000
 """Rows whose digests are remembered."""
 
 

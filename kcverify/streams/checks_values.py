@@ -47,7 +47,7 @@ class Placeholders(Observer):
                 yield Finding(
                     "placeholder_value",
                     {"count": seen.count, "side": ROLE[side], "kinds": text},
-                    f"{ROLE[side]} writes {text} where it has no number; none was averaged",
+                    _cause(ROLE[side], text, self.setting.side(side).value("temperature")),
                     {
                         "side": ROLE[side],
                         "count": seen.count,
@@ -55,6 +55,12 @@ class Placeholders(Observer):
                         "first": seen.place,
                     },
                 )
+
+
+def _cause(role: str, text: str, temperature: object) -> str:
+    if temperature == 0 and "0.0" in text:
+        return f"{role} declares temperature 0: a greedy sampler gives probability one to what it takes; nothing was averaged"
+    return f"{role} writes {text} where it has no number; none was averaged"
 
 
 def _kind(value: float, status: int) -> str:

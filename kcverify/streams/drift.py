@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kcverify.readers.stream import Floats, Integers
+from kcverify.readers.stored import Stored, kl_interval, tv_interval
+from kcverify.readers.stream import Floats, Integers, Request
 from kcverify.streams.align import Pair
 from kcverify.streams.intervals import Counter, ratio
 from kcverify.streams.partial import Bounds, Error, both_top, full_against_top, sampled_token
@@ -27,7 +28,8 @@ class Metric:
     def __init__(self, name: str, unit: str, basis: str, meaning: str, most: float = math.inf) -> None:
         self.name, self.unit, self.basis, self.meaning, self.most = name, unit, basis, meaning, most
         self.sums, self.counts = array("d"), array("d")
-        self.values, self.infinite, self.place = Counter(), 0, dict[str, Any]()
+        self.values, self.infinite = Counter(), 0
+        self.ends: tuple[array[float], array[float]] = (array("d"), array("d"))
         self.top: list[tuple[float, dict[str, Any]]] = []
         self._name = ""
 
@@ -41,23 +43,33 @@ class Metric:
             self.counts.append(0.0)
         finite = np.isfinite(values)
         self.infinite += int((~finite).sum())
-        self.sums[-1] += math.fsum(values)
+        self.sums[-1] += float(values.sum())
         self.counts[-1] += len(values)
         self.values.add(np.abs(values[finite]))
         for i in np.argsort(-values, kind="stable")[:WITNESSES]:
             self.top.append((float(values[i]), pair.place(int(at[i]))))
         self.top = sorted(self.top, key=_order)[:WITNESSES]
 
+    def between(self, lower: Floats, upper: Floats) -> None:
+        """What the engine's own rows can have had, where the file's were rounded or clipped."""
+        self.ends[0].extend(lower)
+        self.ends[1].extend(upper)
+
     def result(self) -> dict[str, Any] | None:
-        """The row of the drift table; None without values."""
+        """The row of the drift table; None without values. `stored` bounds the mean of the engine's own rows."""
         if not len(self.sums):
             return None
         mean = ratio(self.sums, self.counts)
+        known = mean.n >= 2 and math.isfinite(mean.value)
+        stored = None
+        if len(self.ends[0]):
+            n = len(self.ends[0])
+            stored = {"lower": math.fsum(self.ends[0]) / n, "upper": math.fsum(self.ends[1]) / n}
         return {
             "metric": self.name, "unit": self.unit, "basis": self.basis, "meaning": self.meaning, "mean": mean.value,
-            "lower": max(0.0, mean.lower), "upper": min(self.most, mean.upper), "requests": mean.n, "rows": int(math.fsum(self.counts)),
+            "lower": max(0.0, mean.lower) if known else None, "upper": min(self.most, mean.upper) if known else None, "requests": mean.n, "rows": int(math.fsum(self.counts)),
             "infinite": self.infinite, "quantiles": {f"p{100 * q:g}": self.values.quantile(q) for q in QUANTILES},
-            "max": self.top[0][0], "worst": [{"value": v, **place} for v, place in self.top],
+            "stored": stored, "max": self.top[0][0], "worst": [{"value": v, **place} for v, place in self.top],
         }  # fmt: skip
 
 
@@ -83,7 +95,7 @@ class Bounded:
         self.high.add(pair, at, bounds.high)
         self.invalid += int((~bounds.valid).sum())
         held = self.requests.setdefault(pair.request_id, [0.0, 0.0, 0.0])
-        for i, more in enumerate((len(at), math.fsum(bounds.low), math.fsum(bounds.high))):
+        for i, more in enumerate((len(at), float(bounds.low.sum()), float(bounds.high.sum()))):
             held[i] += more
 
     def result(self) -> dict[str, Any] | None:
@@ -136,6 +148,12 @@ class Drift:
             strict=True,
         ):
             metric.add(rows.pair, rows.places, values)
+        if rows.pair.left.error is not None or rows.pair.right.error is not None:
+            left = Stored(a, *_stored(rows.pair.left, rows.pair.left_at[rows.places]))
+            right = Stored(b, *_stored(rows.pair.right, rows.pair.right_at[rows.places]))
+            self.metrics[0].between(*tv_interval(left, right))
+            self.metrics[1].between(*kl_interval(left, right))
+            self.metrics[2].between(*kl_interval(right, left))
 
     def _error(self, pair: Pair, at: Integers) -> None:
         for request, where in ((pair.left, pair.left_at), (pair.right, pair.right_at)):
@@ -168,12 +186,17 @@ class Drift:
         notes = []
         if table and self.rounded:
             notes.append(
-                f"the file's rounding moves each log-probability by up to {self.rounded:.3g} nats: TV by up to "
-                f"{2 * math.tanh(self.rounded / 2):.3g}"
+                f"the files round each log-probability by up to {self.rounded:.3g} nats; `stored` bounds the engine's means"
             )
         if any(part.invalid for part in (self.lists, self.mixed, self.sampled)):
             notes.append("rows that no distribution can have count as TV in [0, 1]")
         return {"table": table, "bounds": bounds, "notes": notes}
+
+
+def _stored(request: Request, at: Integers) -> tuple[Floats, Floats]:
+    """Error and floor of a request's rows; none where the file has none."""
+    error = np.zeros(len(at)) if request.error is None else request.error[at]
+    return error, np.full(len(at), -np.inf) if request.floor is None else request.floor[at]
 
 
 def error_of(pair: Pair, at: Integers) -> Error:

@@ -146,19 +146,19 @@ class Sums:
         d = t - g
         self.names.append(pair.request_id)
         self.count.append(len(d))
-        self.total.append(math.fsum(d))
-        self.size.append(math.fsum(np.abs(d)) / len(d))
+        self.total.append(float(d.sum()))
+        self.size.append(float(np.abs(d).sum()) / len(d))
         self.worst.append(float(np.abs(d).max()))
         self.absolute.add(np.abs(d))
         for row in ROWS:
             if row.terms is not None:
                 terms = row.terms(t, g)
-                self.sums[row.name].append(math.fsum(terms))
+                self.sums[row.name].append(float(terms.sum()))
                 logs = _log_abs(terms)
             else:
                 assert row.log_terms is not None
                 logs = row.log_terms(t, g)
-                self.sums[row.name].append(log_sum(logs))
+                self.sums[row.name].append(_log_sum(logs))
             at = int(np.argmax(logs))
             place = pair.place(int(s.at[at])) | {"log_ratio": float(d[at])}
             if self._beats(row.name, float(logs[at]), place):
@@ -181,8 +181,14 @@ class Sums:
         return log_sum(np.frombuffer(self.sums[name], dtype=np.float64)) - math.log(self.tokens)
 
 
+def _log_sum(logs: Floats) -> float:
+    """`log sum exp` of the tokens of one request."""
+    top = float(np.max(logs))
+    return top + math.log(float(np.exp(logs - top).sum())) if math.isfinite(top) else top
+
+
 def log_sum(logs: Floats) -> float:
-    """`log sum exp`, minus infinity of nothing; exact in the order of the terms' sum."""
+    """`log sum exp` over requests, minus infinity of nothing; the order of the terms changes nothing."""
     if not len(logs):
         return -math.inf
     top = float(np.max(logs))
@@ -205,7 +211,15 @@ def results(sums: Sums) -> list[dict[str, Any]]:
     out = [_result(row, sums) for row in ROWS]
     log_ess = 2 * sums.log_mean("mean ratio") - _log_mean_square(sums)
     out.append(
-        _about(ESS) | {"value": _exp(log_ess), "lower": None, "upper": None, "unit": "request", "largest_token": None}
+        _about(ESS)
+        | {
+            "value": _exp(log_ess),
+            "lower": None,
+            "upper": None,
+            "unit": "request",
+            "log_mean": log_ess,
+            "largest_token": None,
+        }
     )
     return out
 

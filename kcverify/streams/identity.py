@@ -37,7 +37,7 @@ CHECKS: tuple[Check, ...] = (
     Check(("placeholder_value",), "-9999, -1000, -100, 0.0, -inf, null by format", checks_values.Placeholders),
     Check(("positive_logprob",), "log-probabilities above 0", checks_values.Positive),
     Check(("unsampled_token",), "counted positions without a number", checks_values.Unsampled),
-    Check(("weight_versions",), "versions of the tokens of an answer", checks_tokens.Versions),
+    Check(("weight_versions", "weights_differ"), "versions of the tokens of an answer; declared weights", checks_tokens.Versions),
     Check(("duplicate_token",), "lists with a token twice", checks_tokens.Duplicates),
     Check(("not_normalised",), "sums of rows and lists", checks_rows.Normalised, ("no_distribution",)),
     Check(("shifted",), "agreement at lags 1 to 3", checks_tokens.Shift, ("token_identity",)),

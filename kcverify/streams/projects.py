@@ -109,7 +109,7 @@ PROJECTS: dict[str, tuple[Name, ...]] = {
         Name("rollout_corr/log_ppl_diff", "mean over sequences of mean(g - t)", lambda t, g: g - t, "sequences", "k1", "k1 with every sequence weighted alike, not every token"),
         Name("rollout_corr/log_ppl_abs_diff", "mean over sequences of |mean(g - t)|", lambda t, g: g - t, "sequences", "", "signs cancel inside a sequence first", abs),
         Name("rollout_corr/ppl_ratio", "mean over sequences of e^(mean(g - t))", lambda t, g: g - t, "sequences", "", "the inverse of the geometric mean ratio", _mean_exp),
-        Name("rollout_corr/rollout_is_mean", "mean of e^clamp(d, 20), token level", lambda t, g: _clamped(t - g), "tokens", "mean ratio", "below 1 means truncated support, not healthy weights"),
+        Name("rollout_corr/rollout_is_mean", "mean of e^clamp(d, 20), token level", lambda t, g: _clamped(t - g), "tokens", "mean ratio", "clearly below 1 it says truncated support; near 1 it says nothing about the spread"),
         Name("rollout_corr/rollout_is_eff_sample_size", "1 / mean((c / mean c)^2), c = e^d clamped to [1/2, 2]", lambda t, g: _window(_clamped(t - g), 0.5, 2.0), _effective, "ESS", "of clamped weights: it cannot fall below 0.64"),
         Name("training/rollout_probs_diff_mean", "mean |e^t - e^g|", _probabilities, "tokens", "binary TV", "a difference of probabilities, not of log-probabilities"),
         Name("training/rollout_probs_diff_max", "max |e^t - e^g|", _probabilities, "max", "binary TV"),
@@ -176,12 +176,12 @@ class Reported:
         for row, held in zip(self.rows, self.parts, strict=True):
             values = row.terms(t, g)
             held["n"].append(len(values))
-            held["sum"].append(_fsum(values))
-            held["square"].append(_fsum(values * values) if np.isfinite(values).all() else math.inf)
+            held["sum"].append(float(values.sum()))
+            held["square"].append(float((values * values).sum()))
             held["max"].append(float(values.max()))
             held["min"].append(float(values.min()))
         p, q = np.exp(t), np.exp(g)
-        self.pearson.extend((len(p), _fsum(p), _fsum(q), _fsum(p * p), _fsum(q * q), _fsum(p * q)))
+        self.pearson.extend((len(p), float(p.sum()), float(q.sum()), float(p @ p), float(q @ q), float(p @ q)))
 
     def results(self) -> list[dict[str, Any]]:
         """Each name with its value as the project computes it."""

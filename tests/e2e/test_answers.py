@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import typer
+from promotion_cases import TEXT as LIFT
+from promotion_cases import result
 
 from kcverify.cli import app, main
 
@@ -51,6 +54,8 @@ def closed(schema: Any) -> Any:
 
 CLOSED = jsonschema.Draft202012Validator(closed(SCHEMA))
 
+STREAMS = ROOT / "tests" / "data" / "streams"
+
 CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "check": [
         ((str(CONTRACTS / "rl_rollout.kc"), "--explain"), 0),
@@ -70,6 +75,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "measure": [
         ((str(CONTRACTS / "deploy_int8.kc"), *MODEL, "--candidate", "demo:int8", "--causes", "--by-layer", "--fixed-sample"), 3),
         (("strict.kc", *MODEL, "--candidate", "demo:int4", "--temperature", "0.8"), 1),
+        (("strict.kc", "--reference", "dump", "--candidate", "dump", "--executor", "serial"), 3),
     ],
     "certificate check": [(("good.json", "--contract", str(CONTRACTS / "rl_rollout.kc")), 0), (("good.json", "text.txt", "no"), 2)],
     "diff": [((str(CONTRACTS / "rl_rollout.kc"), "bad.kc"), 1), (("bad.kc", "bad.kc"), 0)],
@@ -77,6 +83,22 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
         ((str(ROOT / "tests" / "data" / "streams" / name), "--declare", "weights=a"), 0)
         for name in ("sglang_triples.jsonl", "llamacpp_ref.kld", "hf_generate.safetensors")
     ],
+    "compare": [
+        ((f"{STREAMS}/llamacpp_ref.kld", f"{STREAMS}/llamacpp_q8_0.kld", "--as", "verl", "--window", "0.9,1.1"), 0),
+        ((f"{STREAMS}/llama_server_comp_q4_1.json", f"{STREAMS}/llama_server_comp_q3_k_s.json"), 0),
+        ((*[f"{STREAMS}/hf_generate.safetensors"] * 2, "--declare-a", "logprobs_mode=raw", "--declare-b", "logprobs_mode=processed"), 1),
+        ((f"{STREAMS}/llamacpp_ref.kld", f"{STREAMS}/sglang_triples.jsonl"), 3),
+    ],
+    "gate": [
+        (("lift.kc", "--stage", "offline", "--evidence", "result.json"), 0),
+        (("lift.kc", "--stage", "shadow", "--evidence", "failing.json"), 1),
+        (("lift.kc", "--store", "lift.db"), 3),
+    ],
+    "promote": [(("lift.kc", "--store", "new.db", "--evidence", "result.json"), 0), (("lift.kc", "--store", "lift.db"), 3)],
+    "status": [(("--store", "lift.db"), 0)],
+    "history": [(("--store", "lift.db"), 0)],
+    "rebuild": [(("--store", "lift.db"), 0), (("--store", "lift.db", "--repair"), 0)],
+    "rollback": [(("--store", "lift.db", "--reason", "a test"), 0)],
     "catalogue": [((), 0), (("units", "codes"), 0)],
 }  # fmt: skip
 """Arguments of each command that prints JSON, and the exit code that they give."""
@@ -88,8 +110,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("bad", REFUTED), ("apart", APART), ("broken", BROKEN), ("open", OPEN), ("strict", STRICT)):
         (where / f"{name}.kc").write_text(text, encoding="utf-8")
     (where / "text.txt").write_text((ROOT / "README.md").read_text(encoding="utf-8")[:2000], encoding="utf-8")
-    with pytest.raises(SystemExit):
-        main(["check", str(CONTRACTS / "rl_rollout.kc"), "--certificate", str(where / "good.json")])
+    (where / "dump").mkdir()
+    for i in range(2):
+        np.save(where / "dump" / f"part-{i}.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
+    (where / "lift.kc").write_text(LIFT, encoding="utf-8")
+    (where / "result.json").write_text(result(50), encoding="utf-8")
+    (where / "failing.json").write_text(result(50, bad=True), encoding="utf-8")
+    for arguments in (
+        ["check", str(CONTRACTS / "rl_rollout.kc"), "--certificate", str(where / "good.json")],
+        ["promote", str(where / "lift.kc"), "--store", str(where / "lift.db"), "--evidence", str(where / "result.json")],
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
     return where
 
 

@@ -222,3 +222,30 @@ def test_version_help_and_colour():
     assert "\x1b[" not in run("check", str(CONTRACTS / "rl_rollout.kc")).stdout
     assert "KC202" in run("explain", "dead").stdout
     assert run("explain", "deda").returncode == 2
+
+
+@pytest.mark.parametrize("words", [("--given", "tv=0.1"), ("--inverse", "reward_drift=0.1")])
+def test_the_calculator_refuses_an_option_that_is_given_twice(words):
+    done = run("bounds", *words, *words)
+    assert done.returncode == 2 and f"{words[0]}: it is given twice" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["1e400", "1e-400"])
+def test_the_calculator_refuses_sizes_that_no_double_holds(value):
+    assume = ("--assume", "temperature=1", "horizon=4", "reward=0..1")
+    for words in (("--given", f"logit_drift={value}"), ("--inverse", f"reward_drift={value}")):
+        done = run("bounds", *words, *assume, "--format", "json")
+        assert done.returncode == 2 and "not between 1e-100 and 1e100" in done.stderr
+
+
+def test_generated_pages_need_a_folder_that_can_be_made(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = run("catalogue", "--pages", str(tmp_path / "file" / "docs"))
+    assert done.returncode == 2 and "error[KC403 file_unwritable]" in done.stderr
+
+
+def test_a_budget_shows_the_arguments_of_its_metric():
+    text = GOOD.replace("logit_span <= 0.5 except 1%", "logit_span(mass = 0.99) <= ?")
+    assert "drift: logit_span(mass = 0.99) <= " in run("derive", "-", stdin=text).stdout
+    text = GOOD.replace("logit_span <= 0.5 except 1%", "logit_span <= ?")
+    assert "drift: logit_span <= " in run("derive", "-", stdin=text).stdout

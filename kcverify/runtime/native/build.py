@@ -1,4 +1,7 @@
-"""Compiles C++ into a cache of shared objects: atomic, safe for parallel processes, keyed by source and flags."""
+"""Compiles C++ into a cache of shared objects: atomic, safe for parallel processes, keyed by source and flags.
+
+The name of a shared object ends in a digest of its bytes, so that a damaged file is built anew and never loaded.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,18 @@ def compiler() -> tuple[str, ...]:
 
 
 def cache_folder() -> Path:
-    """Folder of built kernels, private to the user: below KCVERIFY_CACHE, else XDG_CACHE_HOME or the home's .cache."""
+    """Folder of built kernels, private to the user: below KCVERIFY_CACHE, else XDG_CACHE_HOME or the home's .cache.
+
+    A folder that others may write into, or that cannot be written, is not used, since what is in it is run.
+    """
     base = os.environ.get("KCVERIFY_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    folder = Path(base) / "kcverify" / "kernels" if base else Path.home() / ".cache" / "kcverify" / "kernels"
     try:
+        folder = (Path(base) if base else Path.home() / ".cache") / "kcverify" / "kernels"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+        about = folder.stat()
+        if os.access(folder, os.W_OK) and about.st_uid == os.getuid() and not about.st_mode & 0o022:
             return folder
-    except OSError:
+    except (OSError, RuntimeError):  # no such folder can be; no home is known
         pass
     return _private_folder()
 
@@ -67,16 +74,32 @@ def _private_folder() -> Path:
 def shared_object(source: str, command: tuple[str, ...]) -> Path:
     """The shared object of this source, built if it is in no cache. Raises BuildError."""
     key = hashlib.sha256("\0".join((source, *command, _version(command[0]))).encode()).hexdigest()[:32]
-    for folder in (PREBUILT, cache_folder()):
-        if (folder / f"{key}.so").is_file():
-            return folder / f"{key}.so"
+    try:
+        return _intact(PREBUILT, key) or _intact(cache_folder(), key) or _built(source, command, key)
+    except OSError as error:
+        raise BuildError(f"the cache of kernels cannot be used: {error.strerror or type(error).__name__}") from None
+
+
+def _intact(folder: Path, key: str) -> Path | None:
+    """The shared object of this key whose bytes are what its name says, if there is one."""
+    return next((p for p in sorted(folder.glob(f"{key}-*.so")) if p.stem == f"{key}-{_digest(p)}"), None)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _built(source: str, command: tuple[str, ...], key: str) -> Path:
+    """Compile into the cache; what is there under the same name is replaced."""
     folder = cache_folder()
     with tempfile.TemporaryDirectory(dir=folder) as work:
         text, built = Path(work) / "rows.cpp", Path(work) / "rows.so"
         text.write_text(source, encoding="utf-8")
         _run((*command, str(text), "-o", str(built)))
-        built.replace(folder / f"{key}.so")
-    return folder / f"{key}.so"
+        if not built.is_file():
+            raise BuildError(f"{Path(command[0]).name} wrote no file")
+        target = folder / f"{key}-{_digest(built)}.so"
+        return built.replace(target)
 
 
 @lru_cache(maxsize=8)
@@ -87,7 +110,7 @@ def _version(path: str) -> str:
 
 def _run(command: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{Path(command[0]).name} does not run: {type(error).__name__}") from None
     if done.returncode:

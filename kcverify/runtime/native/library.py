@@ -24,8 +24,11 @@ _log = logging.getLogger("kcverify")
 Kernel = Callable[..., None]
 
 
-def unavailable(reference: torch.Tensor, candidate: torch.Tensor, plan: RowPlan) -> str:
-    """Why the kernel cannot take these tensors here; empty where it can. The first build failure is logged, once."""
+def unavailable(reference: torch.Tensor, candidate: torch.Tensor, plan: RowPlan, scale: float = 1.0) -> str:
+    """Why the kernel cannot take these tensors here; empty where it can, and then it is built.
+
+    `scale` is 1/T. A build failure is logged, once for each reason.
+    """
     if reference.device.type != "cpu":
         return f"it runs on the CPU, the logits are on {reference.device}"
     kinds = {reference.dtype, candidate.dtype}
@@ -33,26 +36,43 @@ def unavailable(reference: torch.Tensor, candidate: torch.Tensor, plan: RowPlan)
         return "float64 logits"
     if any(k > MOST_TOP for k, _ in plan.top):
         return f"top-k agreement beyond {MOST_TOP}"
-    return _failure()
+    return _failure(*_SMALLEST) or _failure(*_variant(reference, candidate, plan, scale))
 
 
-@lru_cache(maxsize=1)
-def _failure() -> str:
-    """Why no kernel can be built on this machine: tries the smallest one, and says so on the log."""
+_SMALLEST = (RowPlan(frozenset({"logit_span"})), torch.float32, False)
+"""The kernel that is tried first: where it cannot be built none can."""
+
+
+def _variant(
+    reference: torch.Tensor, candidate: torch.Tensor, plan: RowPlan, scale: float
+) -> tuple[RowPlan, torch.dtype, bool]:
+    """The kernel for these tensors: plan, element type and whether the temperature is not 1."""
+    dtype = reference.dtype if reference.dtype is candidate.dtype else torch.float32
+    return plan if plan.certified is not None else plan.exact(), dtype, scale != 1.0
+
+
+@lru_cache(maxsize=256)
+def _failure(plan: RowPlan, dtype: torch.dtype, scaled: bool) -> str:
+    """Why this kernel cannot be built or loaded here; the log says so."""
     try:
-        _load(RowPlan(frozenset({"logit_span"})), torch.float32, False)
+        _load(plan, dtype, scaled)
     except BuildError as error:
-        _log.warning("kcverify: the C++ row kernel is not available (%s); using the slower torch one", error)
+        _tell(str(error))
         return str(error)
     return ""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
+def _tell(reason: str) -> None:
+    _log.warning("kcverify: the C++ row kernel is not available (%s); using the slower torch one", reason)
+
+
+@lru_cache(maxsize=256)
 def _load(plan: RowPlan, dtype: torch.dtype, scaled: bool) -> Kernel:
     path = shared_object(kernel_source(plan, dtype, scaled=scaled), compiler())
     try:
         function = ctypes.CDLL(str(path)).kcverify_rows
-    except OSError as error:
+    except (OSError, AttributeError) as error:
         raise BuildError(f"the built kernel does not load: {error}") from None
     whole, place = ctypes.c_int64, ctypes.c_void_p
     function.argtypes = [place, place, whole, whole, whole, whole, ctypes.c_double, place]
@@ -79,8 +99,7 @@ def fill(
     tops = sorted(plan.top)
     out = torch.zeros(count, len(COLUMNS) + len(EXTRA) + len(tops), dtype=torch.float64)
     mixed = z.dtype is not w.dtype
-    plain = plan if plan.certified is not None else plan.exact()
-    kernel = _load(plain, torch.float32 if mixed else z.dtype, scale != 1.0)
+    kernel = _load(*_variant(z, w, plan, scale))
     if not mixed and z.stride(1) == w.stride(1) == 1:
         _call(kernel, z, w, scale, out)
     else:

@@ -123,7 +123,8 @@ static inline __attribute__((always_inline)) void tokens(vf a, vf b, const Row& 
 #endif
   if (MASK == 2) {
     vi only = has_q & ~has_p;
-    vf y = floored(only ? ((b - r.c) - r.m) * r.scale : all(0)), q = only ? exp_of(y) : all(0);
+    vf y = floored(only ? ((b - r.c) - r.m) * r.scale : all(0));
+    vf q = only ? (y > all(80) ? all(INFINITY) : exp_of(smaller(y, all(80)))) : all(0);  // beyond float32: float64 takes the row
     k.PX += q;
 #if KC_ENTROPY
     k.Q += q * y;

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from kcverify import driver
 from kcverify.diagnostics import InputError
 from kcverify.elaborate.contract import Contract
-from kcverify.measure.executors import Answer
+from kcverify.executors.pool import Answer
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.records import FileState, Records
 from kcverify.measure.shard import in_several
@@ -130,11 +130,11 @@ from kcverify import driver
 from kcverify.diagnostics import InputError
 from kcverify.measure.options import MeasureOptions
 from kcverify.source import Source
-rank, folder, candidate = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+rank, folder, reference, candidate = int(sys.argv[1]), *sys.argv[2:5]
 dist.init_process_group("gloo", init_method="file://" + folder + "/store", rank=rank, world_size=2)
 (contract,) = driver.load_source(Source("c.kc", TEXT)).contracts
 try:
-    found = driver.measure_in_group(contract, {dump!r} + "/ref", candidate, options=MeasureOptions(window=16))
+    found = driver.measure_in_group(contract, reference, candidate, options=MeasureOptions(window=16))
     answer = json.dumps(found, allow_nan=False)
 except InputError as error:
     answer = "; ".join(d.message for d in error.diagnostics)
@@ -144,13 +144,18 @@ dist.destroy_process_group()
 """
 
 
-def in_two_ranks(dump: Path, candidate: Path, folder: Path) -> list[str]:
-    code = RANK.format(here=str(Path(__file__).parent), dump=str(dump))
+def in_two_ranks(dump: Path, candidate: Path, folder: Path, second: Path | None = None) -> list[str]:
+    """What each rank answers; `second` is the dump of rank 1 where it is another."""
+    code = RANK.format(here=str(Path(__file__).parent))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code]
+    sides = [(dump / "ref", candidate), (dump / "ref", candidate)]
+    if second is not None:
+        sides[1] = (second / "ref", second / "cand")
     ranks = [
-        subprocess.Popen([*command, str(rank), str(folder), str(candidate)], env=environment, cwd=dump)
-        for rank in (0, 1)
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(rank), str(folder), *map(str, pair)], env=environment, cwd=dump
+        )
+        for rank, pair in enumerate(sides)
     ]
     assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
     return [(folder / f"{rank}.json").read_text() for rank in (0, 1)]
@@ -176,6 +181,22 @@ def test_what_goes_wrong_on_one_rank_is_raised_on_all(dump: Path, tmp_path: Path
     answers = in_two_ranks(tmp_path / "bad", tmp_path / "bad" / "cand", tmp_path)
     assert answers[0] == answers[1]
     assert answers[0].startswith("the two sides scored different tokens: row 0")
+
+
+@pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
+)
+@pytest.mark.parametrize(
+    ("other", "told"), [("gone", "cannot read"), ("less", "the ranks of the group see different files")]
+)
+def test_ranks_that_see_different_files_end_together(dump: Path, tmp_path: Path, other: str, told: str) -> None:
+    for side in ("ref", "cand"):
+        for path in sorted((dump / side).iterdir())[:2] if other == "less" else ():
+            (tmp_path / "less" / side).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "less" / side / path.name).write_bytes(path.read_bytes())
+    answers = in_two_ranks(dump, dump / "cand", tmp_path, second=tmp_path / other)
+    assert answers[0] == answers[1]
+    assert told in answers[0]
 
 
 def test_the_verdicts_are_those_of_one_file(contract: Contract, tmp_path: Path) -> None:
@@ -373,15 +394,24 @@ def test_options_that_are_not_usable(contract: Contract, dump: Path, options: di
         driver.measure(contract, str(dump / "ref"), str(dump / "cand"), None, chosen)
 
 
-@pytest.mark.parametrize("spec", ["demo:int8", "nowhere", "a.txt", "no.npy"])
-def test_a_side_that_is_no_dump(contract: Contract, dump: Path, spec: str) -> None:
-    with pytest.raises(InputError):
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("demo:int8", "recorded files on both sides"),
+        ("module:function", "recorded files on both sides"),
+        ("nowhere", "cannot read nowhere"),
+        ("a.txt", "recorded files on both sides"),
+        ("no.npy", "5 shards, the candidate 1"),
+    ],
+)
+def test_a_side_that_is_no_dump(contract: Contract, dump: Path, spec: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
         driver.measure(contract, str(dump / "ref"), spec, None, MeasureOptions())
 
 
 def test_without_ray_the_extra_is_named(contract: Contract, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "kcverify.measure.cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "kcverify.executors.cluster", raising=False)
     with pytest.raises(InputError, match="needs ray") as caught:
         run(contract, dump, executor="ray")
     assert "kcverify[ray]" in caught.value.diagnostics[0].hint

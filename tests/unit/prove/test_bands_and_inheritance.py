@@ -139,3 +139,24 @@ def test_the_second_solver_agrees(text: str) -> None:
     found = opinions(check(_contract(text)))
     assert found and all(o.word == "agrees" for o in found if o.guarantee == "token")
     assert not any(o.word == "disagrees" and o.guarantee == "token" for o in found)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "s: token_log_ratio <= 0.001 -> L1",
+        "s: tv <= 0.01 when horizon in [1 tokens, 4 tokens] -> L1",
+        "s: tv in [0.1, 1] -> L1",
+    ],
+)
+def test_a_counterexample_does_not_fit_a_contract_with_a_clause_that_it_says_nothing_about(more: str) -> None:
+    """A refutation of a weaker contract, its digest exchanged: the kernel evaluates no side of the further clause."""
+    head = "contract c\nassume { temperature = 1; sampler = full_softmax; horizon <= 4 tokens }\n"
+    body = "numerical {{ t: tv <= 0.3 -> L1{} }}\nguarantee {{ g: tv <= 0.05 }}\n"
+    doc = certificate(check(_contract(head + body.format(""))))
+    assert statement(doc)[1].startswith("REFUTED g")
+    other = _contract(head + body.format(f"; {more}"))
+    doc["contract"]["digest"] = check(other).digest
+    doc["seal"] = kernel.seal(doc)
+    statement(doc)
+    assert differences(doc, other)[-1] == "its counterexample says nothing about the clause s"

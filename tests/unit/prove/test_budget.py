@@ -112,3 +112,30 @@ def test_a_hole_of_a_ratio_is_filled_on_its_own_side(side, worse, claim):
     further = F(b.decimal) + worse * abs(F(b.decimal) - 1) / 1000
     wider = contract(f"c: importance_ratio {side} {decimal_exact(further)} -> L1", f"g: {claim}", assume=ASSUME)
     assert any(v.status.value != "PROVED" for v in prove(wider))
+
+
+@pytest.mark.parametrize(
+    ("hole", "claim"),
+    [("(mass = 0.99) <= ?", "g: reward_drift <= 0.2"), ("(mass = 0.9) <= ? except 1%", "g: mean tv <= 0.2")],
+)
+def test_a_hole_of_a_trimmed_span_keeps_its_tail(hole, claim):
+    c = contract(f"c: logit_span{hole} -> L1", claim, assume=MANY.replace("<= 64", "<= 4"))
+    (b,), failed = derive(c)
+    assert not failed and b.value > 0 and b.breach > 0
+    assert {v.status.value for v in prove(fill(c, [b]))} == {"PROVED"}
+
+
+def test_a_hole_is_asked_for_its_own_band_and_for_the_claims():
+    low, high = (
+        derive(contract(f"c: logit_span <= ? when temperature in {band} -> L1", "g: tv <= 0.03"))[0][0].value
+        for band in ("[0.6, 0.8)", "[0.8, 1]")
+    )
+    assert low * F(8, 6) == pytest.approx(high, rel=1e-9)
+    (claimed,), _ = derive(contract("c: logit_span <= ? -> L1", "g: tv <= 0.03 when temperature in [0.8, 1]"))
+    assert claimed.value == high
+    filled, failed = derive(
+        contract(
+            "c: logit_span <= ? when temperature in [0.6, 0.7] -> L1", "g: tv <= 0.03 when temperature in [0.8, 1]"
+        )
+    )
+    assert not filled and failed[0][1] == ()

@@ -84,3 +84,36 @@ def test_a_mean_that_lifts_but_cannot_be_certified_says_so():
     assert verdict.status == "UNKNOWN"
     assert "no sample certifies" in verdict.reason
     assert "concave" not in verdict.reason
+
+
+@pytest.mark.parametrize("top", [2, 3, 5])
+def test_agreement_in_order_is_kept_only_where_the_order_is(top):
+    """Two tokens whose ranks change have the same set of two, and another order: no instance for `ordered`."""
+    both = "statistical {{ s: agreement(top = {}, ordered = {}) >= 95% -> L1 }}\nguarantee {{ k: agreement(top = 1) >= 95% }}\n"
+    assert checked(both.format(top, "false")).verdicts[0].status == "REFUTED"
+    assert checked(both.format(top, "true")).verdicts[0].status == "UNKNOWN"
+
+
+@pytest.mark.parametrize("limit", ["0.1 - 0.3 * temperature", "0.1 - 0.2 * temperature"])
+@pytest.mark.parametrize("band", ["", " when temperature in [0.8, 2]"])
+def test_a_limit_that_falls_below_zero_is_reported_and_proves_nothing(limit, band):
+    """Such a span once ended in a traceback, or proved any claim about the temperatures that it excludes."""
+    text = f"contract c\nassume {{ temperature in [0.5, 2]; sampler = full_softmax; horizon <= 3 tokens; reward in [0, 1] }}\nnumerical {{ d: logit_span <= {limit}{band} -> L1 }}\nguarantee {{ k: reward_drift <= 0.01; t: tv <= 0 when temperature in [1, 2] }}\n"
+    loaded = load_source(Source("t", text))
+    assert not loaded.report.errors
+    found = check(loaded.contracts[0])
+    assert [d.code.slug for d in found.report.errors] == ["contradictory"]
+    assert "at temperature 2" in found.report.errors[0].message
+    assert all(v.status != "PROVED" for v in found.verdicts)
+
+
+def test_a_limit_that_falls_below_zero_where_it_does_not_bind_is_no_fault():
+    text = "contract c\nassume { temperature in [0.5, 2] }\nnumerical { d: logit_span <= 0.1 - 0.1 * temperature when temperature in [0.5, 1] -> L1 }\n"
+    assert not check(load_source(Source("t", text)).contracts[0]).report.errors
+
+
+@pytest.mark.parametrize("claim", ["mean tv <= 0.0126", "mean tv <= 0.01"])
+def test_a_mean_on_all_traffic_is_not_said_to_fail_by_jensen_on_a_slice(claim):
+    body = "slice long = prompt_tokens >= 5\nnumerical { m: mean tv <= 0.01 -> L1; d: logit_span <= 1 on long -> L2 }\n"
+    (verdict,) = checked(f"{body}guarantee {{ k: {claim} on long }}\n").verdicts
+    assert verdict.status == "UNKNOWN" and "Jensen" not in verdict.reason

@@ -44,6 +44,12 @@ def test_a_pattern_and_a_list_give_the_same_names(tmp_path: Path) -> None:
     assert [s.name for s in deep] == ["u/p", "v/p"]
 
 
+def test_a_folder_whose_name_looks_like_a_pattern_is_a_folder(tmp_path: Path) -> None:
+    made(tmp_path / "run[1]", "a.npy")
+    made(tmp_path / "run1", "b.npy")
+    assert [s.name for s in find("reference", [str(tmp_path / "run[1]")], ENDINGS)] == ["a"]
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(tmp_path: Path) -> None:
     made(tmp_path, "a[1].npy")
     assert not is_several(str(tmp_path / "a[1].npy"))

@@ -43,7 +43,14 @@ def request(name: str = "r0", logprobs: Any = None, **more: Any) -> Request:
         if (v := more.get(k)) is not None
     }
     return Request(
-        name, status, mask, logprobs=values, tokens=more.get("tokens"), fields=more.get("fields", {}), **fields
+        name,
+        status,
+        mask,
+        logprobs=values,
+        tokens=more.get("tokens"),
+        top_tokens=more.get("top_tokens"),
+        fields=more.get("fields", {}),
+        **fields,
     )
 
 

@@ -105,6 +105,12 @@ def test_a_real_model_tells_temperature_truncation_and_drift_apart(demo_logits, 
     assert slugs(whole(reference, cut, 64)) == ["support_mismatch"]
 
 
+def test_one_truncation_on_both_sides_is_no_mismatch(demo_logits) -> None:
+    a, b = demo_logits["float32"], demo_logits["int8"]
+    assert slugs(whole(truncated(a, 0.9), truncated(b, 0.9), 64)) == []
+    assert slugs(whole(truncated(a, 0.95), truncated(b, 0.8), 64)) == ["support_mismatch"]
+
+
 def test_truncation_is_found_from_complete_lists() -> None:
     x = logits()
     cut = truncated(noisy(x, 0.02), 0.8)
@@ -142,6 +148,14 @@ def test_a_shift_is_found_with_its_sign(lag) -> None:
         right.append(request(f"r{i}", g))
     answer = compared(left, right)
     assert slugs(answer) == ["shifted"] and answer["findings"][0]["evidence"]["lag"] == lag
+
+
+def test_rows_that_are_one_late() -> None:
+    x = logits(120, 32) * np.linspace(0.3, 1.5, 8)[np.arange(120) % 8, None]
+    late = [request("r", logits=np.roll(noisy(x, 0.01), 1, axis=0))]
+    answer = compared([request("r", logits=x)], late)
+    assert slugs(answer)[0] == "shifted" and answer["findings"][0]["evidence"]["lag"] == 1
+    assert slugs(compared([request("r", logits=x)], [request("r", logits=noisy(x, 0.01))])) == []
 
 
 def test_unrelated_numbers_are_no_shift() -> None:
@@ -314,11 +328,33 @@ def test_versions_of_weights_in_one_answer() -> None:
     assert slugs(compared(side([-1, 2, 2]), side([1, 2, 2]))) == []
 
 
+def test_declared_weights_that_differ_are_a_warning() -> None:
+    def side(**declared):
+        return stream([request("r", [-1.0, -2.0])], **declared)
+
+    answer = compared(side(weights="step 3"), side(weights="step 4"))
+    assert slugs(answer) == ["weights_differ"] and answer["exit_code"] == 0
+    assert (
+        slugs(compared(side(weights="step 3"), side(weights="step 3")))
+        == []
+        == slugs(compared(side(), side(weights="a")))
+    )
+
+
 def test_repeated_rows_against_a_reference_that_moves() -> None:
     x = logits(60, 32)
     stuck = noisy(x, 0.01)
     stuck[30:40] = stuck[29]
     assert "repeated_rows" in slugs(whole(x, stuck, 10))
+    peaked = np.where(np.arange(32) == x.argmax(1)[:, None] % 4, 0.0, -np.inf)
+    assert slugs(whole(x, peaked, 10)) == ["support_mismatch"]
+    ids = np.where(np.arange(5) == 0, x.argmax(1)[:, None] % 4, -1)
+    cut = [request(f"r{i}", top_ids=ids[i : i + 10], top_logprobs=np.where(ids >= 0, 0.0, np.nan)[i : i + 10],
+                   token_ids=np.zeros(10)) for i in range(0, 60, 10)]  # fmt: skip
+    full_ids, lp = top(x, 10)
+    full = [request(f"r{i}", top_ids=full_ids[i : i + 10], top_logprobs=lp[i : i + 10], token_ids=np.zeros(10))
+            for i in range(0, 60, 10)]  # fmt: skip
+    assert "repeated_rows" not in slugs(compared(full, cut))
     same = np.repeat(x[:6], 10, axis=0)
     assert slugs(whole(same, noisy(same, 0.01), 10)) == []
 

@@ -71,7 +71,6 @@ def test_a_beginning_of_sequence_token_on_one_side() -> None:
     for a, b in (([5, 6], [1, 5, 6]), ([1, 5, 6], [1, 1, 5, 6])):
         answer = compared(side(a), side(b))
         assert slugs(answer) == ["token_identity"] and answer["drift"] is None
-        assert "not the same" not in answer["findings"][0]["cause"]
 
 
 def test_a_small_drift_of_each_token_is_a_large_one_of_the_sequence() -> None:

@@ -6,14 +6,17 @@ Every machine of the cluster needs kcverify with torch, and the shards under the
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from kcverify.diagnostics import input_error
-from kcverify.measure.executors import Answer, attempt
+from kcverify.executors.pool import Answer, attempt
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Ray:
@@ -28,12 +31,11 @@ class Ray:
         if workers is not None and workers < 1:
             raise input_error("option_invalid", option="--workers", reason=f"{workers} is not a positive number")
         self.workers = workers
+        self._users, self._ours = 0, False
 
     def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> Generator[Answer, None, None]:
         """See `executors.Executor`."""
-        ours = not ray.is_initialized()
-        if ours:
-            self._start()
+        self._enter()
         try:
             task = ray.remote(num_cpus=1, max_retries=0)(attempt)
             running = {task.remote(function, index, job): index for index, job in enumerate(jobs)}
@@ -45,8 +47,17 @@ class Ray:
                 except RayError as error:
                     yield Answer(index, lost=f"Ray lost its task: {_line(error)}")
         finally:
-            if ours:
+            self._users -= 1
+            if self._ours and not self._users:
                 ray.shutdown()
+
+    def _enter(self) -> None:
+        """Start Ray for the first of several maps that run at once, where nobody else has."""
+        if not self._users:
+            self._ours = not ray.is_initialized()
+            if self._ours:
+                self._start()
+        self._users += 1
 
     def _start(self) -> None:
         known = "RAY_ADDRESS" in os.environ
@@ -59,4 +70,8 @@ class Ray:
 
 
 def _line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """What happened in one line: the last one of another process's traceback, else the first one."""
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if isinstance(error, RayTaskError) else lines[0]

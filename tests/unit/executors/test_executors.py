@@ -13,7 +13,7 @@ import pytest
 from jobs import double, mixed, process, slow
 
 from kcverify.diagnostics import InputError
-from kcverify.measure.executors import Answer, Executor, Processes, Serial
+from kcverify.executors.pool import Answer, Executor, Processes, Serial
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,6 +63,16 @@ def test_the_serial_one_tells_failures_alike() -> None:
     assert [bool(a.fault) for a in found] == [False, False, True, False]
 
 
+def test_a_process_that_dies_with_nothing_to_do_costs_no_job() -> None:
+    answers = Processes(1).map(process, range(3))
+    first = next(answers).value
+    os.kill(first, signal.SIGKILL)
+    assert gone(first)
+    rest = list(answers)
+    assert [a.lost for a in rest] == ["", ""]
+    assert first not in {a.value for a in rest}
+
+
 def test_closing_stops_what_runs(tmp_path: Path) -> None:
     answers = Processes(2).map(choose, [("double", "1"), ("slow", str(tmp_path / "pid"))])
     assert next(answers).value == 2
@@ -79,7 +89,7 @@ def choose(job: tuple[str, str]) -> object:
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]\n"
-        f"from jobs import slow\nfrom kcverify.measure.executors import Processes\n"
+        f"from jobs import slow\nfrom kcverify.executors.pool import Processes\n"
         f"list(Processes(1).map(slow, [{str(tmp_path / 'pid')!r}]))\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
@@ -98,9 +108,11 @@ def test_a_number_of_workers_is_positive(workers: int) -> None:
 
 
 @pytest.mark.needs("ray")
-def test_ray_answers_alike() -> None:
-    from kcverify.measure.cluster import Ray
+def test_ray_answers_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kcverify.executors.cluster import Ray
 
+    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
     jobs = ["a", "input", "memory", "fault", "killed"]
     found = dict(zip(jobs, sorted(Ray(2).map(mixed, jobs), key=lambda a: a.index), strict=True))
     assert found["a"].value == "a"

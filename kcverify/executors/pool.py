@@ -28,7 +28,7 @@ from typing import IO, Any, Protocol
 from kcverify.diagnostics import Diagnostic, InputError, input_error
 
 _LENGTH = struct.Struct("<Q")
-_START = "import sys; sys.path[:] = {path!r}; from kcverify.measure.executors import serve; serve()"
+_START = "import sys; sys.path[:] = {path!r}; from kcverify.executors.pool import serve; serve()"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -82,7 +82,7 @@ class Processes:
         """Raises InputError (`option_invalid`) for a number of workers below 1."""
         if workers is not None and workers < 1:
             raise input_error("option_invalid", option="--workers", reason=f"{workers} is not a positive number")
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or cores()
 
     def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> Generator[Answer, None, None]:
         """See `Executor`."""
@@ -94,6 +94,9 @@ class Processes:
                 while waiting or busy:
                     while waiting and len(busy) < self.workers:
                         worker = idle.pop() if idle else _Worker()
+                        if worker.process.poll() is not None:  # it died with nothing to do: no job is to blame
+                            worker.stop()
+                            continue
                         busy.append(worker)
                         worker.send(function, *waiting.popleft())
                         ready.register(worker.output, selectors.EVENT_READ, worker)
@@ -110,6 +113,12 @@ class Processes:
         finally:
             for worker in (*idle, *busy):
                 worker.stop()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return (len(allowed(0)) if allowed is not None else os.cpu_count()) or 1
 
 
 class _Worker:

@@ -1,0 +1,1 @@
+"""Kernel contracts that run: twelve classes, derived tolerances, calibration, real kernels."""

@@ -1,0 +1,76 @@
+"""A run as JSON data: worst reading of every name, findings, notes; and the machine it ran on."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kcverify import __version__
+from kcverify.conformance.model import Reading, Run, Verdict
+from kcverify.diagnostics import Diagnostic
+
+_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16", "avx512_bf16")
+EXIT = {Verdict.WITHIN: 0, Verdict.VIOLATION: 1, Verdict.UNDER_SPECIFIED: 1, Verdict.INCONCLUSIVE: 3}
+"""Exit code of a verdict."""
+
+
+def finding(one: Diagnostic) -> dict[str, Any]:
+    """A diagnostic without its place."""
+    return {
+        "code": one.code.id, "slug": one.code.slug, "severity": one.severity.value, "message": one.message, "hint": one.hint,
+    }  # fmt: skip
+
+
+def readings(run: Run) -> list[dict[str, Any]]:
+    """The worst reading of every name, with how often it was taken."""
+    names: dict[str, list[Reading]] = {}
+    for one in run.readings:
+        names.setdefault(one.name, []).append(one)
+    found = []
+    for same in names.values():
+        worst = Run(run.kernel, run.declared, run.protocol, run.operation, readings=same).worst()
+        assert worst is not None
+        found.append({**worst.data(), "count": len(same)})
+    return found
+
+
+def data(run: Run, class_id: str, kernel: str, verdict: Verdict | None = None) -> dict[str, Any]:
+    """The whole run."""
+    worst = run.worst()
+    return {
+        "class": class_id, "operation": run.operation, "kernel": kernel, "verdict": (verdict or run.verdict).value,
+        "declared": asdict(run.declared), "seed": run.protocol.seed, "trials": run.protocol.trials,
+        "distributions": list(run.protocol.distributions), "worst": None if worst is None else worst.data(),
+        "readings": readings(run), "findings": [finding(d) for d in run.findings], "notes": list(dict.fromkeys(run.notes)),
+    }  # fmt: skip
+
+
+def crashed(class_id: str, operation: str, kernel: str, found: Diagnostic, verdict: Verdict) -> dict[str, Any]:
+    """A run whose process gave no answer."""
+    return {
+        "class": class_id, "operation": operation, "kernel": kernel, "verdict": verdict.value, "declared": {}, "seed": 0,
+        "trials": 0, "distributions": [], "worst": None, "readings": [], "findings": [finding(found)], "notes": [],
+    }  # fmt: skip
+
+
+def machine() -> dict[str, Any]:
+    """Silicon and software of this run."""
+    flags: set[str] = set()
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "flags" and not flags:
+                flags = set(value.split())
+            if key.strip() == "model name":
+                model = value.strip()
+    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return {
+        "processor": model, "features": [f for f in _FEATURES if f in flags], "devices": devices, "torch": torch.__version__,
+        "python": platform.python_version(), "system": platform.system(), "kcverify": __version__,
+    }  # fmt: skip

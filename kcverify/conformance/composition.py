@@ -1,0 +1,147 @@
+"""Runners of the classes about composition: fusion, schedules, shapes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from kcverify.conformance import harness, probes, shapes
+from kcverify.conformance import tolerances as t
+from kcverify.conformance.model import Derivation, Function, Reading, Run, Verdict
+from kcverify.conformance.operations import BY_NAME, Operation, underflow
+from kcverify.conformance.precision import sampled
+
+SHARE = Fraction(95, 100)
+HELD_OUT = 64
+"""Held-out shapes: with none failing, 59 are enough for 95 % confidence in a rate of 95 %."""
+
+
+def fused(run: Run) -> None:
+    """C-CMP-01: the fused kernel against the operation in steps, within the tolerances of both together."""
+    operation, d = BY_NAME[run.operation], run.declared
+    sampled(run, operation)
+    if operation.unfused is None:
+        run.notes.append(f"{operation.name} has no steps: compared with the oracle alone")
+        return
+    for i in range(run.protocol.trials):
+        for j, name in enumerate(run.protocol.distributions):
+            g = probes.generator(run.protocol.seed, 37, i, j)
+            dims = shapes.trial(operation, run.protocol, g, i)
+            args = probes.draw(name, operation.shapes(dims), d.inputs, g)
+            _pair(run, operation, args, partial(harness.call, run), operation.unfused, f"fused against steps, {name}")
+
+
+def _pair(
+    run: Run, operation: Operation, args: list[Tensor], one: Callable[[list[Tensor]], Tensor | None], other: Function, name: str
+) -> None:
+    out = one(args)
+    if out is None:
+        return
+    wides = [harness.wide(x) for x in args]
+    limit = t.times(2, operation.tolerance(wides, run.declared), "both sides")
+    error = harness.wide(out) - harness.wide(other(*args))
+    value = harness.ratio(error, operation.magnitude(*wides), 2 * underflow(operation, wides, run.declared))
+    run.read(Reading(name, value, limit, str([tuple(x.shape) for x in args]), harness.oracle_slack(operation, wides)))
+
+
+def schedules(kernel: Function) -> list[object]:
+    """What a kernel's parameter `schedule` may be: the values of its attribute `schedules`, none without one."""
+    try:
+        known = "schedule" in inspect.signature(kernel).parameters
+    except (TypeError, ValueError):
+        return []
+    return list(getattr(kernel, "schedules", range(4))) if known else []
+
+
+def schedule(run: Run) -> None:
+    """C-CMP-02: tiles, splits and orders of the summed dimension change the result by no more than two roundings of a sum."""
+    operation, d = BY_NAME[run.operation], run.declared
+    sampled(run, operation)
+    choices = schedules(run.kernel)
+    for i in range(run.protocol.trials):
+        g = probes.generator(run.protocol.seed, 41, i)
+        dims = shapes.trial(operation, run.protocol, g, i)
+        args = probes.draw("normal", operation.shapes(dims), d.inputs, g)
+        wides = [harness.wide(x) for x in args]
+        limit = t.times(2, operation.tolerance(wides, d), "two schedules")
+        found = _results(run, operation, args, choices, g)
+        if len(found) < 2 or any(out is None for _, out in found):
+            continue
+        stacked = torch.stack([harness.wide(out) for _, out in found if out is not None])
+        error = stacked.amax(0) - stacked.amin(0)
+        bad = not bool(torch.isfinite(stacked).all())
+        value = None if bad else harness.ratio(error, operation.magnitude(*wides), 2 * underflow(operation, wides, d))
+        names = ", ".join(name for name, _ in found)
+        run.read(Reading("spread over schedules", value, limit, f"{dims}: {names}", harness.oracle_slack(operation, wides)))
+
+
+def _results(
+    run: Run, operation: Operation, args: list[Tensor], choices: list[object], g: torch.Generator
+) -> list[tuple[str, Tensor | None]]:
+    """Of every declared schedule; of permuted and of padded sums, which move tiles and splits of any kernel."""
+    found: list[tuple[str, Tensor | None]] = [("as given", harness.call(run, args))]
+    whole = run.kernel
+    for choice in choices:
+        run.kernel = partial(whole, schedule=choice)
+        found.append((f"schedule {choice}", harness.call(run, args)))
+    run.kernel = whole
+    axes = _SUMMED.get(operation.name)
+    if axes is not None:
+        size = args[0].shape[axes[0]]
+        order = torch.randperm(size, generator=g)
+        moved = [x.index_select(axis, order) for x, axis in zip(args, axes, strict=True)]
+        found.append(("permuted", harness.call(run, moved)))
+    return found
+
+
+_SUMMED = {"matmul": (1, 0), "linear": (1, 1), "sum": (0,), "logsumexp": (1,), "variance": (1,)}
+"""Axis of every operand that the operation sums over; the order of it is free."""
+
+
+def polymorphism(run: Run) -> None:
+    """C-CMP-03: the pass rate over held-out shapes of the declared class is at least 0.95 of the benchmarked shape's."""
+    operation = BY_NAME[run.operation]
+    at = shapes.benchmark(operation, run.protocol)
+    benchmarked = [_passes(run, operation, at, i) for i in range(4)]
+    rate = sum(benchmarked) / len(benchmarked)
+    if not rate:
+        run.read(Reading("benchmarked shape: no draw passes", None, Derivation(Fraction(0), ()), f"{at}"))
+        return
+    passed, failing = 0, []
+    for i in range(HELD_OUT):
+        g = probes.generator(run.protocol.seed, 43, i)
+        dims = shapes.trial(operation, run.protocol, g, i + 1)
+        ok = _passes(run, operation, dims, i)
+        passed += ok
+        failing += [] if ok else [dims]
+    floor = SHARE * Fraction(sum(benchmarked), len(benchmarked))
+    decided = t.rate_decision(passed, HELD_OUT, floor, run.protocol.confidence)
+    lines = (
+        f"at most 1 - 0.95 * {rate:g} = {float(1 - floor):.3g} of held-out shapes fail, at confidence {run.protocol.confidence}",
+    )
+    limit = Derivation(1 - floor, lines)
+    share = Fraction(HELD_OUT - passed, HELD_OUT)
+    slack = Fraction(0) if decided is not None else Fraction(1)
+    where = f"{passed} of {HELD_OUT} held-out shapes pass" + (f", first failing {failing[0]}" if failing else "")
+    run.read(Reading("held-out shapes", share, limit, where, slack))
+
+
+def _passes(run: Run, operation: Operation, dims: dict[str, int], index: int) -> bool:
+    """One shape on a run of its own, whose power counts for the whole."""
+    inner = Run(run.kernel, run.declared, run.protocol, run.operation)
+    g = probes.generator(run.protocol.seed, 47, index)
+    args = probes.draw("normal", operation.shapes(dims), run.declared.inputs, g)
+    harness.compare(inner, operation, args, "shape")
+    run.powerless += inner.powerless
+    run.powered += inner.powered
+    for finding in inner.findings:
+        if finding.code.slug in ("inputs_changed", "output_deferred") and finding not in run.findings:
+            run.findings.append(finding)
+    return inner.verdict in (Verdict.WITHIN, Verdict.UNDER_SPECIFIED) and bool(inner.readings) and all(
+        r.verdict is Verdict.WITHIN for r in inner.readings
+    )

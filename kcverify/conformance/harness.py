@@ -1,0 +1,212 @@
+"""Calls a kernel so that it cannot pass by accident, and measures its result against the oracle.
+
+Operands are cloned and compared afterwards; freed memory of the result's size is poisoned before the call; the oracle runs
+only after the kernel returned; the result is copied at once and compared again at the end; NaN is no wildcard; every
+comparison is repeated with zeros, a constant and a copy of the input, and one that they pass has no power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from kcverify.conformance.model import Declared, Derivation, Reading, Run, Verdict, exact
+from kcverify.conformance.operations import Operation, dtype, underflow
+from kcverify.conformance.tolerances import evaluate, unit_roundoff
+
+Refusals = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError, NotImplementedError, AttributeError)
+"""What a kernel may raise; each becomes a finding."""
+
+_ORACLE = Fraction(1, 2**52)
+
+
+def wide(x: Tensor) -> Tensor:
+    """float64 on the CPU."""
+    return x.detach().to("cpu").double()
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal in type, shape and every bit, NaN included."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    left, right = a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)
+    return bool(torch.equal(left, right))
+
+
+def poison(*shapes: torch.Size | tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+    """Fill memory with NaN and free it: an output that is never written comes out as NaN, not as the last answer."""
+    for shape in shapes:
+        blocks = [torch.empty(shape, dtype=dtype).fill_(float("nan") if dtype.is_floating_point else 77) for _ in range(3)]
+        del blocks
+
+
+def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | None = None) -> Tensor | None:
+    """The kernel's result as a copy of its own, None after a finding that says why there is none."""
+    given = [x.clone() for x in args]
+    if result is not None:
+        poison(result, result, dtype=args[-1].dtype if args[-1].dtype.is_floating_point else torch.float32)
+    try:
+        out = run.kernel(*args)
+    except Refusals as error:
+        text = str(error).strip().splitlines()
+        run.find("kernel_raised", error=type(error).__name__, reason=text[0] if text else "no reason", shapes=_shapes(args))
+        return None
+    if type(out) is not Tensor:
+        run.find("output_form", reason=f"a {type(out).__name__}, not a plain tensor")
+        return None
+    copy = out.detach().clone()
+    if any(not same_bits(a, b) for a, b in zip(args, given, strict=True)):
+        run.find("inputs_changed", shapes=_shapes(args))
+    if result is not None and tuple(copy.shape) != tuple(result):
+        run.find("output_form", reason=f"shape {tuple(copy.shape)}, not {tuple(result)}")
+        return None
+    _later(run, out, copy, args)
+    return copy
+
+
+def _later(run: Run, out: Tensor, copy: Tensor, args: list[Tensor]) -> None:
+    """The result must not change afterwards, nor when the operands do."""
+    kept = [x.clone() for x in args]
+    for x in args:
+        x.zero_()
+    changed = not same_bits(out.detach(), copy)
+    for x, old in zip(args, kept, strict=True):
+        x.copy_(old)
+    if changed:
+        run.find("output_deferred", shapes=_shapes(args))
+
+
+def _shapes(args: list[Tensor]) -> str:
+    return ", ".join("x".join(map(str, x.shape)) or "scalar" for x in args)
+
+
+def ratio(error: Tensor, magnitude: Tensor, floor: float) -> Fraction | None:
+    """`max (|error| - floor) / magnitude` over elements, None when an error is not finite."""
+    if not bool(torch.isfinite(error).all()):
+        return None
+    over = (error.abs() - floor).clamp_min(0)
+    parts = torch.where(over == 0, 0.0, over / magnitude.abs())
+    return exact(parts.max()) if parts.numel() else Fraction(0)
+
+
+def oracle_slack(operation: Operation, args: list[Tensor]) -> Fraction:
+    """How far the float64 oracle may be off, as a multiple of the magnitude: a generous count of roundings."""
+    if operation.bilinear and all(bool((x == x.round()).all()) and float(x.abs().amax() if x.numel() else 0) <= 2**20 for x in args):
+        return Fraction(0)  # whole numbers: sums of their products are exact in float64
+    return (4 * max(args[0].shape[-1:] or (1,)) + 64) * _ORACLE
+
+
+def compare(run: Run, operation: Operation, args: list[Tensor], name: str, tolerance: Derivation | None = None) -> bool | None:
+    """One call against the oracle; whether it is within, None without result.
+
+    The limit is the one given, else the contract's own, else the derived one.
+    """
+    wides = [wide(x) for x in args]
+    out = call(run, args, operation.oracle(*wides).shape)
+    if out is None:
+        return None
+    got, expected = wide(out), operation.oracle(*wides)
+    at = Point(operation, wides, expected, run.declared)
+    limits = _limits(run, at, tolerance)
+    found = []
+    for kind, limit in limits:
+        slack = Fraction(0) if limit.value == 0 else at.slack(kind)  # what is exact is exact in float64 too
+        found.append(Reading(name, at.measure(kind, got), limit, _shapes(args), slack))
+    run.read(*found)
+    power(run, expected, wides[0], lambda y: all(_below(at.measure(kind, y), limit) for kind, limit in limits))
+    return all(reading.verdict is Verdict.WITHIN for reading in found)
+
+
+def _limits(run: Run, at: Point, given: Derivation | None) -> list[tuple[str, Derivation]]:
+    if given is not None:
+        return [("", given)]
+    dims = sizes(at.operation, at.args)
+    own = [(one.error, evaluate(one.bound, dims)) for one in run.limits if one.error in KINDS]
+    return own or [("", at.operation.tolerance(at.args, run.declared))]
+
+
+def _below(value: Fraction | None, limit: Derivation) -> bool:
+    return limit.value is not None and value is not None and value <= limit.value
+
+
+def sizes(operation: Operation, args: list[Tensor]) -> dict[str, int]:
+    """Dimensions by name, read off the operands' shapes."""
+    probe = {name: 1009 + i for i, name in enumerate(operation.dims)}
+    back = {value: name for name, value in probe.items()}
+    return {
+        back[mark]: size
+        for marks, x in zip(operation.shapes(probe), args, strict=True)
+        for mark, size in zip(marks, x.shape, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class Point:
+    """One comparison: operands, float64 oracle; measures an answer by the kind of error that a contract names."""
+
+    operation: Operation
+    args: list[Tensor]
+    expected: Tensor
+    declared: Declared
+
+    def measure(self, kind: str, got: Tensor) -> Fraction | None:
+        """The error of an answer, None when it is not finite."""
+        return self._of(kind, got - self.expected, got)
+
+    def slack(self, kind: str) -> Fraction:
+        """The same error for what the oracle itself may be off by."""
+        room = self.operation.magnitude(*self.args) * float(oracle_slack(self.operation, self.args))
+        return Fraction(0) if kind == "mismatch_rate" else self._of(kind, room, self.expected) or Fraction(0)
+
+    def _of(self, kind: str, error: Tensor, got: Tensor) -> Fraction | None:
+        floor = underflow(self.operation, self.args, self.declared)
+        magnitude = self.operation.magnitude(*self.args)
+        match kind:
+            case "backward_error":
+                product = self.operation.reduced and len(self.args) == 2
+                size = self.args[0].norm() * self.args[1].norm() if product else magnitude.norm()
+                return ratio((error.abs() - floor).clamp_min(0).norm().reshape(1), size.reshape(1), 0.0)
+            case "forward_error":
+                return ratio((error.abs() - floor).clamp_min(0).norm().reshape(1), self.expected.norm().reshape(1), 0.0)
+            case "relative_error":
+                return ratio(error, self.expected, floor)
+            case "absolute_error":
+                return exact(error.abs().max()) if error.numel() else Fraction(0)
+            case "ulp_error":
+                place = torch.exp2(torch.floor(torch.log2(self.expected.abs().clamp_min(1e-300))) + 1)
+                return ratio(error, place * float(unit_roundoff(self.declared.output)), 0.0)
+            case "mismatch_rate":
+                rounded = wide(self.expected.to(dtype(self.declared.output)))
+                return exact((got != rounded).double().mean())
+        return ratio(error, magnitude, floor)
+
+
+KINDS = ("backward_error", "forward_error", "relative_error", "absolute_error", "ulp_error", "mismatch_rate")
+"""Errors of one answer against the oracle; every other one belongs to a class."""
+
+
+def power(run: Run, expected: Tensor, first: Tensor, passes: Callable[[Tensor], bool]) -> None:
+    """Count whether zeros, a constant or the input itself would have passed; an exact copy that is right has no say."""
+    nulls = [torch.zeros_like(expected), torch.full_like(expected, float(expected.mean()) if expected.numel() else 0.0)]
+    if first.shape == expected.shape:
+        nulls.append(first)
+    wrong = [y for y in nulls if not torch.equal(y, expected)]
+    if not wrong or any(passes(y) for y in wrong):
+        run.powerless += 1
+    else:
+        run.powered += 1
+
+
+def fresh(run: Run, operation: Operation, args: list[Tensor]) -> None:
+    """New numbers in the same memory, against the oracle: results kept by shape, address or object are found so."""
+    before = call(run, args)
+    for x in args:
+        x.copy_((x.double() * -0.5 + 0.25).to(x.dtype) if x.dtype.is_floating_point else x.flip(-1).neg())
+    within = compare(run, operation, args, "new numbers in the same memory")
+    after = call(run, args)
+    if within is False and before is not None and after is not None and same_bits(before, after):
+        run.find("result_cached", shapes=_shapes(args))

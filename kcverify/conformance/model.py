@@ -1,0 +1,156 @@
+"""What a conformance check states: readings against derived tolerances, and the four verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from torch import Tensor
+
+from kcverify.diagnostics import Diagnostic, diagnosis
+from kcverify.elaborate.kernel import Tolerance
+from kcverify.elaborate.words import Condition
+
+Function = Callable[..., Any]
+
+
+class Verdict(StrEnum):
+    """Of a kernel-level contract."""
+
+    WITHIN = "within_tolerance"
+    VIOLATION = "violation"
+    UNDER_SPECIFIED = "under_specified"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A tolerance as an exact fraction and the lines that derive it; None where the formula says nothing."""
+
+    value: Fraction | None
+    lines: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """As JSON data: the exact fraction as text, and a double for reading."""
+        exact = None if self.value is None else str(self.value)
+        return {"exact": exact, "value": None if self.value is None else float(self.value), "lines": list(self.lines)}
+
+
+EXACT = Derivation(Fraction(0), ("exact: every intermediate result is representable in the declared formats",))
+"""The tolerance of results that no order of evaluation rounds."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One number against its tolerance. `value` is exact from a double, None where the result was not finite.
+
+    `slack` is what the float64 oracle and the norms may be off by: between the two sides nothing is decided.
+    """
+
+    name: str
+    value: Fraction | None
+    tolerance: Derivation
+    where: str = ""
+    slack: Fraction = Fraction(0)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Within only if value plus slack is, violated only if value minus slack is."""
+        if self.tolerance.value is None:
+            return Verdict.UNDER_SPECIFIED
+        if self.value is None or self.value - self.slack > self.tolerance.value:
+            return Verdict.VIOLATION
+        return Verdict.WITHIN if self.value + self.slack <= self.tolerance.value else Verdict.INCONCLUSIVE
+
+    def data(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "name": self.name, "value": None if self.value is None else float(self.value), "where": self.where,
+            "slack": float(self.slack), "tolerance": self.tolerance.data(), "verdict": self.verdict.value,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a kernel is declared to be: formats, behaviour words, and the elementary functions' error in roundoffs."""
+
+    inputs: str = "float32"
+    accumulator: str = "float32"
+    output: str = "float32"
+    denormals: str = "preserve"
+    exceptions: str = "IEEE_PROPAGATE"
+    out_of_range: str = "RAISE"
+    determinism: str = "bitwise"
+    summation: str = "sequential"
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How inputs are drawn: trials, distributions, seed, confidence, range of every dimension, preconditions on them."""
+
+    trials: int = 4
+    distributions: tuple[str, ...] = ("normal", "lognormal", "cancellation")
+    seed: int = 7
+    confidence: Fraction = Fraction(95, 100)
+    shapes: tuple[tuple[str, int, int], ...] = ()
+    requires: tuple[Condition, ...] = ()
+
+
+@dataclass
+class Run:
+    """A kernel under a check and what was found so far. `limits` are a contract's own; without them the derived one holds."""
+
+    kernel: Function
+    declared: Declared
+    protocol: Protocol
+    operation: str = "matmul"
+    limits: tuple[Tolerance, ...] = ()
+    readings: list[Reading] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    powerless: int = 0
+    powered: int = 0
+
+    def read(self, *readings: Reading) -> None:
+        """Add readings."""
+        self.readings += readings
+
+    def find(self, slug: str, **holes: object) -> None:
+        """Add a finding once."""
+        found = diagnosis(slug, holes)
+        if found.message not in {d.message for d in self.findings}:
+            self.findings.append(found)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the readings; a check that zeros or a constant pass everywhere is under-specified."""
+        verdicts = {r.verdict for r in self.readings}
+        if Verdict.VIOLATION in verdicts or any(d.code.slug in BREAKS for d in self.findings):
+            return Verdict.VIOLATION
+        if Verdict.UNDER_SPECIFIED in verdicts or (self.powerless and not self.powered):
+            return Verdict.UNDER_SPECIFIED
+        return Verdict.INCONCLUSIVE if not verdicts or Verdict.INCONCLUSIVE in verdicts else Verdict.WITHIN
+
+    def worst(self) -> Reading | None:
+        """The reading nearest to, or farthest beyond, its tolerance."""
+
+        def key(r: Reading) -> tuple[int, Fraction]:
+            rank = [Verdict.WITHIN, Verdict.INCONCLUSIVE, Verdict.UNDER_SPECIFIED, Verdict.VIOLATION].index(r.verdict)
+            if r.value is None or not r.tolerance.value:
+                return rank, r.value or Fraction(0)
+            return rank, r.value / r.tolerance.value
+
+        return max(self.readings, key=key, default=None)
+
+
+BREAKS = frozenset({"kernel_raised", "kernel_crashed", "inputs_changed", "output_deferred", "output_form", "result_cached"})
+"""Findings that are violations by themselves."""
+
+
+def exact(value: Tensor | float) -> Fraction | None:
+    """The double as a fraction, None when it is not finite."""
+    number = float(value)
+    return Fraction(number) if abs(number) < float("inf") else None

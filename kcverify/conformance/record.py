@@ -1,0 +1,70 @@
+"""Corpus of measurements: one entry a contract, kernel and machine; entries of two machines compared."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kcverify import __version__
+from kcverify.diagnostics import input_error
+
+FORMAT = "kcverify-conformance-entry/1"
+KEYS = (
+    "format", "kcverify", "contract", "class", "operation", "kernel", "declared", "machine", "tolerance", "measurement",
+    "readings", "calibration", "findings", "verdict", "reproduce",
+)  # fmt: skip
+"""Keys of an entry; the published schema is `docs/answers.schema.json`, definition `conformance_entry`."""
+
+
+def entry(found: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of the answer of `conformance run`."""
+    worst = found["worst"]
+    file, name = found["contract"]["file"], found["contract"]["name"]
+    command = ["kcverify", "conformance", "run", file, "--contract", name, "--kernel", found["kernel"]]
+    return {
+        "format": FORMAT, "kcverify": __version__, "contract": dict(found["contract"]), "class": found["class"],
+        "operation": found["operation"], "kernel": found["kernel"], "declared": dict(found["declared"]),
+        "machine": dict(found["machine"]), "tolerance": None if worst is None else worst["tolerance"],
+        "measurement": None if worst is None else {k: worst[k] for k in ("name", "value", "slack", "where")},
+        "readings": list(found["readings"]), "calibration": list(found["calibration"]), "findings": list(found["findings"]),
+        "verdict": found["verdict"], "reproduce": shlex.join(command),
+    }  # fmt: skip
+
+
+def load(path: str) -> dict[str, Any]:
+    """An entry of a file. Raises InputError: `entry_invalid`."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise input_error("entry_invalid", file=path, reason=(error.strerror or str(error)).lower()) from error
+    except (ValueError, RecursionError) as error:
+        raise input_error("entry_invalid", file=path, reason=f"no JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise input_error("entry_invalid", file=path, reason=f"its `format` is not {FORMAT}")
+    missing = [key for key in KEYS if key not in found]
+    nested = [k for k in ("contract", "machine") if not isinstance(found.get(k), dict)]
+    if missing or nested or not isinstance(found["readings"], list):
+        raise input_error("entry_invalid", file=path, reason=f"without {', '.join([*missing, *nested]) or 'readings'}")
+    return found
+
+
+def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) -> dict[str, Any]:
+    """What differs between two entries of one contract and kernel. Raises InputError: `entry_invalid`."""
+    for key in ("class", "operation", "kernel"):
+        if a[key] != b[key]:
+            raise input_error("entry_invalid", file=names[1], reason=f"its {key} is {b[key]}, not {a[key]}")
+    if a["contract"].get("name") != b["contract"].get("name"):
+        raise input_error("entry_invalid", file=names[1], reason="it is about another contract")
+    pairs = [(f"machine: {k}", a["machine"].get(k), b["machine"].get(k)) for k in sorted({*a["machine"], *b["machine"]})]
+    left, right = ({str(r.get("name")): r for r in x["readings"] if isinstance(r, dict)} for x in (a, b))
+    for name in dict.fromkeys((*left, *right)):
+        pairs.append((name, left.get(name, {}).get("value"), right.get(name, {}).get("value")))
+    pairs.append(("verdict", a["verdict"], b["verdict"]))
+    rows = [{"name": n, "a": x, "b": y} for n, x, y in pairs if x != y]
+    return {
+        "contract": a["contract"].get("name"), "kernel": a["kernel"], "same_verdict": a["verdict"] == b["verdict"],
+        "differences": rows,
+    }  # fmt: skip

@@ -1,0 +1,239 @@
+"""Kernels that calibrate the classes: for each a baseline (plainly wrong), a bad one (right in ordinary tests) and a good one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from kcverify.conformance.operations import EPSILON
+
+
+def matmul_good(a: Tensor, b: Tensor) -> Tensor:
+    """torch's own product."""
+    return torch.matmul(a, b)
+
+
+def matmul_last_term_lost(a: Tensor, b: Tensor) -> Tensor:
+    """Leaves half of the sum out."""
+    half = a.shape[1] // 2
+    return a[:, :half] @ b[:half]
+
+
+def matmul_narrow(a: Tensor, b: Tensor) -> Tensor:
+    """Partial sums of 16 terms, added up in bfloat16 (the declared accumulator is float32)."""
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.bfloat16)
+    for start in range(0, a.shape[1], 16):
+        part = a[:, start : start + 16].float() @ b[start : start + 16].float()
+        total = (total.float() + part).bfloat16()
+    return total.to(a.dtype)
+
+
+def matmul_loss_scaled(a: Tensor, b: Tensor) -> Tensor:
+    """Through float16, whose range is smaller than that of the operands."""
+    return (a.half().float() @ b.half().float()).to(a.dtype)
+
+
+def matmul_by_batch(a: Tensor, b: Tensor) -> Tensor:
+    """Splits the sum when few rows are given: another order for another batch."""
+    if a.shape[0] > 2:
+        return _by_rows(a, b)
+    half = a.shape[1] // 2
+    return _by_rows(a[:, :half], b[:half]) + _by_rows(a[:, half:], b[half:])
+
+
+def matmul_by_rows(a: Tensor, b: Tensor) -> Tensor:
+    """One order for every batch size and thread count: term after term."""
+    return _by_rows(a, b)
+
+
+def _by_rows(a: Tensor, b: Tensor) -> Tensor:
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype)
+    for i in range(a.shape[1]):
+        total = total + a[:, i : i + 1] * b[i]
+    return total
+
+
+def matmul_split(a: Tensor, b: Tensor, schedule: int = 0) -> Tensor:
+    """Split sums of 1, 2, 4 or 8 parts, remainder included."""
+    parts = 2**schedule
+    edges = [a.shape[1] * i // parts for i in range(parts + 1)]
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for low, high in zip(edges, edges[1:], strict=False):
+        total = total + a[:, low:high].float() @ b[low:high].float()
+    return total.to(a.dtype)
+
+
+def matmul_split_tail_lost(a: Tensor, b: Tensor, schedule: int = 0) -> Tensor:
+    """Split sums without the remainder of an uneven split."""
+    parts = 2**schedule
+    size = a.shape[1] // parts
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for i in range(parts):
+        total = total + a[:, i * size : (i + 1) * size].float() @ b[i * size : (i + 1) * size].float()
+    return total.to(a.dtype)
+
+
+def matmul_tiled_only(a: Tensor, b: Tensor) -> Tensor:
+    """Right where k is a multiple of 16; the tail of other sums is dropped."""
+    whole = a.shape[1] // 16 * 16
+    return a[:, :whole] @ b[:whole]
+
+
+def matmul_skips_zeros(a: Tensor, b: Tensor) -> Tensor:
+    """A sparse product: zero times infinity is skipped, so NaN is lost."""
+    out = torch.zeros(a.shape[0], b.shape[1])
+    for i in range(a.shape[0]):
+        used = a[i] != 0
+        out[i] = a[i, used].float() @ b[used].float()
+    return out.to(a.dtype)
+
+
+def wrong_sign(a: Tensor, b: Tensor) -> Tensor:
+    """A plainly wrong product."""
+    return -(a @ b)
+
+
+def softmax_good(x: Tensor) -> Tensor:
+    """torch's own softmax."""
+    return F.softmax(x, -1)
+
+
+def softmax_unshifted(x: Tensor) -> Tensor:
+    """Without the maximum: overflows at 89."""
+    powers = x.exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def softmax_not_normal(x: Tensor) -> Tensor:
+    """Does not sum to 1."""
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    return powers / (1 + powers.sum(-1, keepdim=True))
+
+
+def multiply_good(a: Tensor, b: Tensor) -> Tensor:
+    """torch's own product of elements."""
+    return a * b
+
+
+def multiply_flushing(a: Tensor, b: Tensor) -> Tensor:
+    """Flushes denormal results to zero."""
+    y = a * b
+    return torch.where(y.abs() < torch.finfo(y.dtype).smallest_normal, torch.zeros_like(y), y)
+
+
+def multiply_added(a: Tensor, b: Tensor) -> Tensor:
+    """A sum."""
+    return a + b
+
+
+def sum_good(x: Tensor) -> Tensor:
+    """torch's own sum."""
+    return x.sum(-1)
+
+
+def sum_narrow(x: Tensor) -> Tensor:
+    """Sequential blocks of 8 with a bfloat16 carry."""
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for start in range(0, x.shape[0], 8):
+        total = (total.float() + x[start : start + 8].float().sum()).bfloat16()
+    return total.to(x.dtype)
+
+
+def sum_mean(x: Tensor) -> Tensor:
+    """A mean."""
+    return x.mean(-1)
+
+
+def layer_norm_good(x: Tensor) -> Tensor:
+    """torch's own fused norm."""
+    return F.layer_norm(x, x.shape[-1:], eps=EPSILON)
+
+
+def layer_norm_narrow(x: Tensor) -> Tensor:
+    """Statistics in bfloat16, as a fusion that lost its cast has them."""
+    mean = x.mean(-1, keepdim=True).bfloat16().float()
+    var = x.var(-1, correction=0, keepdim=True).bfloat16().float()
+    return ((x.float() - mean) / (var + EPSILON).sqrt()).to(x.dtype)
+
+
+def layer_norm_skipped(x: Tensor) -> Tensor:
+    """Subtracts the mean only."""
+    return x - x.mean(-1, keepdim=True)
+
+
+def embedding_good(index: Tensor, table: Tensor) -> Tensor:
+    """torch's own lookup, which raises."""
+    return F.embedding(index, table)
+
+
+def embedding_clamped(index: Tensor, table: Tensor) -> Tensor:
+    """Clamps silently."""
+    return table[index.clamp(0, table.shape[0] - 1)]
+
+
+def embedding_next(index: Tensor, table: Tensor) -> Tensor:
+    """Off by one."""
+    return table[(index + 1) % table.shape[0]]
+
+
+def all_reduce_good(buckets: list[Tensor], group: Any) -> list[Tensor]:
+    """All started, then all waited for."""
+    handles = [dist.all_reduce(x, group=group, async_op=True) for x in buckets]
+    for handle in handles:
+        handle.wait()
+    return buckets
+
+
+def all_reduce_early(buckets: list[Tensor], group: Any) -> list[Tensor]:
+    """Reuses one staging buffer before the reduction that reads it is finished: right for a single bucket."""
+    staging = torch.empty(max(x.numel() for x in buckets))
+    out = []
+    for i, x in enumerate(buckets):
+        staging[: x.numel()] = x
+        if i + 1 < len(buckets):  # overlapped: the next bucket is copied over this one's start
+            staging[: x.numel() // 2] = buckets[i + 1][: x.numel() // 2]
+        part = staging[: x.numel()].clone()
+        dist.all_reduce(part, group=group)
+        out.append(part)
+    return out
+
+
+def all_reduce_local(buckets: list[Tensor], group: Any) -> list[Tensor]:
+    """Does not communicate."""
+    return buckets
+
+
+def cast_good(x: Tensor) -> Tensor:
+    """torch's own cast to e4m3: to nearest."""
+    return x.to(torch.float8_e4m3fn)
+
+
+def cast_truncating(x: Tensor) -> Tensor:
+    """Cast to e4m3 toward zero: errors of up to two unit roundoffs."""
+    rounded = x.to(torch.float8_e4m3fn)
+    over = rounded.float().abs() > x.abs().float()
+    codes = rounded.view(torch.uint8)
+    return torch.where(over, codes - 1, codes).view(torch.float8_e4m3fn)
+
+
+PAIRS = {
+    ("C-PRC-01", "cast"): (cast_truncating, cast_good),
+    ("C-PRC-01", "sum"): (sum_narrow, sum_good),
+    ("C-CMP-03", "matmul"): (matmul_tiled_only, matmul_good),
+}
+"""Bad and good kernel of a class for operations beside its first."""
+
+
+_WORKSPACE: dict[tuple[int, int], Tensor] = {}
+
+
+def matmul_reused(a: Tensor, b: Tensor) -> Tensor:
+    """Computes a shape once and returns the workspace ever after: right whenever a benchmark repeats its operands."""
+    key = a.shape[0], b.shape[1]
+    if key not in _WORKSPACE:
+        _WORKSPACE[key] = a @ b
+    return _WORKSPACE[key].clone()

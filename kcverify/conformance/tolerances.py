@@ -1,0 +1,188 @@
+"""Tolerances derived from the declared precision, never from measuring a candidate: exact fractions with their derivation.
+
+Model of arithmetic: fl(x op y) = (x op y)(1 + d), |d| <= u, round to nearest. Formulas: Higham, Accuracy and Stability of
+Numerical Algorithms, 2nd edition, section 3.1 (gamma), 3.5 (matrix products), 4.2 (orders of summation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import isqrt
+
+from kcverify.catalog.storage import BY_NAME
+from kcverify.conformance.model import Derivation
+from kcverify.elaborate.words import Apply, Binary, Constant, Symbol, Term
+
+EXACT_FORMATS = ("int8", "int4", "int32")
+FUNCTION_ROUNDOFFS = 8
+"""Declared relative error of exp, log and sqrt in unit roundoffs: 4 units in the last place."""
+
+_OTHER = {"tfloat32": Fraction(1, 2**11), "float4_e2m1": Fraction(1, 4)}
+_HALF = Fraction(1, 2)
+
+
+def unit_roundoff(name: str) -> Fraction:
+    """Largest relative error of rounding to nearest: 2^-p for p significant bits; 0 for integers. Raises KeyError."""
+    if name in EXACT_FORMATS:
+        return Fraction(0)
+    return _OTHER[name] if name in _OTHER else BY_NAME[name].roundoff
+
+
+def smallest_normal(name: str) -> Fraction:
+    """Below it a format loses relative precision; 0 for integers."""
+    return Fraction(2) ** BY_NAME[name].smallest if name in BY_NAME else Fraction(0)
+
+
+def gamma(count: int, name: str) -> Derivation:
+    """`n u / (1 - n u)`: n roundings in a row. Says nothing once `n u >= 1/2`."""
+    u = unit_roundoff(name)
+    product = max(count, 0) * u
+    if product >= _HALF:
+        return Derivation(None, (f"gamma({count}, {name}) says nothing: {count} * {shown(u)} = {shown(product)} >= 1/2",))
+    value = product / (1 - product)
+    return Derivation(value, (f"gamma({count}, {name}) = {count} u / (1 - {count} u), u = {shown(u)}: {shown(value)}",))
+
+
+def ceil_log2(count: int) -> int:
+    """Least d with 2^d >= count."""
+    return max(count - 1, 0).bit_length()
+
+
+def spread(count: int, name: str, summation: str = "sequential") -> Derivation:
+    """How far two orders of a sum of `count` terms differ, as a multiple of `Σ|x|`: twice gamma of the depth.
+
+    The depth is `count - 1` for any order, `ceil(log2 count)` where every order is a balanced tree. Fails closed on
+    `count u >= 1/2` for both, since then even the declared sum need not resemble the exact one.
+    """
+    if count * unit_roundoff(name) >= _HALF:
+        return Derivation(None, gamma(count, name).lines)
+    depth = ceil_log2(count) if summation == "pairwise" else count - 1
+    one = gamma(depth, name)
+    assert one.value is not None
+    return Derivation(2 * one.value, (*one.lines, f"two orders of one sum: 2 gamma({depth}) Σ|x|"))
+
+
+def published_spread(count: int, name: str) -> Fraction:
+    """The published bound `N eps max|x|` as a multiple of `max|x|`, eps = 2 u. It is false: kept to show that."""
+    return count * 2 * unit_roundoff(name)
+
+
+def plus(a: Derivation, b: Derivation, why: str) -> Derivation:
+    """Sum of two parts; nothing if one says nothing."""
+    if a.value is None or b.value is None:
+        return Derivation(None, (*a.lines, *b.lines))
+    return Derivation(a.value + b.value, (*a.lines, *b.lines, f"{why}: {shown(a.value + b.value)}"))
+
+
+def rounded_to(inner: Derivation, name: str) -> Derivation:
+    """`inner` followed by one rounding to a format: `t + u (1 + t)`."""
+    u = unit_roundoff(name)
+    if inner.value is None or u == 0:
+        return inner
+    value = inner.value + u * (1 + inner.value)
+    return Derivation(value, (*inner.lines, f"rounded to {name}: t + u (1 + t), u = {shown(u)}: {shown(value)}"))
+
+
+def times(factor: int, one: Derivation, why: str) -> Derivation:
+    """A whole multiple."""
+    if one.value is None:
+        return one
+    return Derivation(factor * one.value, (*one.lines, f"{why}: {shown(factor * one.value)}"))
+
+
+def constant(value: Fraction, why: str) -> Derivation:
+    """A part that is a number."""
+    return Derivation(value, (f"{why}: {shown(value)}",))
+
+
+def quotient(over: Fraction, under: Fraction, why: str, before: tuple[str, ...] = ()) -> Derivation:
+    """`(1 + over) / (1 - under) - 1`, the relative error of a quotient; nothing once `under >= 1/2`."""
+    if under >= _HALF or over >= _HALF:
+        return Derivation(None, (*before, f"{why} says nothing: a part of it is at least 1/2"))
+    value = (1 + over) / (1 - under) - 1
+    return Derivation(value, (*before, f"{why}: {shown(value)}"))
+
+
+def evaluate(term: Term, dims: Mapping[str, int]) -> Derivation:
+    """A contract's tolerance at one shape, exactly. `sqrt` and `log2` are rounded up: the contract's author meant a bound."""
+    match term:
+        case Constant(value):
+            return Derivation(value, ())
+        case Symbol(name) if name in dims:
+            return Derivation(Fraction(dims[name]), ())
+        case Apply("gamma", (count, Symbol(name))):
+            inner = evaluate(count, dims)
+            return Derivation(None, inner.lines) if inner.value is None else gamma(_ceil(inner.value), name)
+        case Apply("unit_roundoff", (Symbol(name),)):
+            return constant(unit_roundoff(name), f"unit_roundoff({name})")
+        case Apply(function, arguments):
+            return _applied(function, [evaluate(one, dims) for one in arguments])
+        case Binary(operator, left, right):
+            return _binary(operator, evaluate(left, dims), evaluate(right, dims))
+    return Derivation(None, (f"`{term}` is no number here",))
+
+
+def _ceil(value: Fraction) -> int:
+    return -(-value.numerator // value.denominator)
+
+
+def _applied(function: str, values: list[Derivation]) -> Derivation:
+    lines = tuple(line for one in values for line in one.lines)
+    numbers = [one.value for one in values if one.value is not None]
+    if len(numbers) < len(values):
+        return Derivation(None, lines)
+    rows = {"max": max, "min": min, "abs": lambda x: abs(x[0]), "sqrt": lambda x: _root(x[0]), "log2": lambda x: _log2(x[0])}
+    found = rows[function](numbers) if function in rows else None
+    return Derivation(found, lines if found is not None else (*lines, f"`{function}` is no number here"))
+
+
+def _root(value: Fraction) -> Fraction | None:
+    if value < 0:
+        return None
+    scaled = value.numerator * 4**40 // value.denominator
+    return Fraction(isqrt(scaled) + 1, 2**40) if isqrt(scaled) ** 2 != scaled else Fraction(isqrt(scaled), 2**40)
+
+
+def _log2(value: Fraction) -> Fraction | None:
+    return Fraction(ceil_log2(_ceil(value))) if value >= 1 else None
+
+
+def _binary(operator: str, left: Derivation, right: Derivation) -> Derivation:
+    lines = (*left.lines, *right.lines)
+    a, b = left.value, right.value
+    if a is None or b is None or (operator in "/%" and b == 0):
+        return Derivation(None, lines)
+    if operator == "^":
+        small = b.denominator == 1 and abs(b) <= 200
+        return Derivation(a ** int(b) if small and (a or b >= 0) else None, lines)
+    found = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a, "%": a % b if b else a}[operator]
+    return Derivation(found, lines if operator in "%" else (*lines, f"{shown(a)} {operator} {shown(b)} = {shown(found)}"))
+
+
+def shown(value: Fraction) -> str:
+    """A fraction for reading: a power of two as such, else three digits."""
+    if value.numerator == 1 and value.denominator & (value.denominator - 1) == 0 and value.denominator > 16:
+        return f"2^-{value.denominator.bit_length() - 1}"
+    if value.denominator == 1 and abs(value) < 10**7:
+        return str(value)
+    return f"{float(value):.3g}"
+
+
+def rate_decision(passed: int, count: int, floor: Fraction, confidence: Fraction) -> bool | None:
+    """Whether a pass rate is at least `floor`: True, False, or None where `count` trials do not say. Exact binomial tails.
+
+    True needs `P(X >= passed | floor) <= 1 - confidence`, False `P(X <= passed | floor) <= 1 - confidence`
+    (Clopper and Pearson, 1934, read as tests).
+    """
+    alpha = 1 - confidence
+    weights, weight = [], (1 - floor) ** count
+    for k in range(count + 1):
+        weights.append(weight)
+        if k < count and floor < 1:
+            weight = weight * (count - k) / (k + 1) * floor / (1 - floor)
+    if floor >= 1:
+        return passed == count
+    if sum(weights[passed:]) <= alpha:
+        return True
+    return False if sum(weights[: passed + 1]) <= alpha else None

@@ -1,0 +1,182 @@
+"""What the commands do: ask the gate, promote, roll back, answer failures, rebuild. The clock is always an argument."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kcverify.delivery import evidence, gate
+from kcverify.delivery.evidence import Evidence
+from kcverify.delivery.gate import Decision, Question
+from kcverify.delivery.machine import SETTLED, enter, plan_of
+from kcverify.delivery.state import State
+from kcverify.delivery.store import Store
+from kcverify.diagnostics import input_error
+from kcverify.elaborate.contract import Contract
+from kcverify.elaborate.form import digest
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What came of it: the gate's decision, the state before and after (the same where the gate refused)."""
+
+    decision: Decision
+    before: State
+    after: State
+
+    @property
+    def moved(self) -> bool:
+        """Whether the place changed."""
+        return self.before.position != self.after.position
+
+
+def usable(contract: Contract) -> None:
+    """Raises InputError: `hole_open` for a contract with an open limit, whose clause would silently decide nothing."""
+    hole = next((c for c in contract.clauses if c.limit.hole), None)
+    if hole is not None:
+        raise input_error("hole_open", hole.value_span, name=hole.name)
+
+
+def start(path: str, contract: Contract, now: int) -> Store:
+    """The store at `path`, started in the first place of the contract where there is none."""
+    usable(contract)
+    return Store.start(path, contract.name, digest(contract), plan_of(contract), now)
+
+
+def gate_files(contract: Contract, stage: str, sources: Sequence[Evidence], held: int | None = None) -> Decision:
+    """The gate of a stage from files alone; `held` is how long the stage has lasted (ms), None if not known."""
+    usable(contract)
+    _distinct(sources, None)
+    faults = [fault for source in sources for fault in source.faults]
+    requests = sum(source.requests for source in sources)
+    cells = evidence.merged(sources, contract)
+    return gate.evaluate(contract, Question(stage, requests, cells, held, held, held, faults=faults))
+
+
+def gate_store(store: Store, contract: Contract, sources: Sequence[Evidence], now: int) -> Decision:
+    """The gate of the current stage, from the store's evidence and files; a crossing that is new is recorded."""
+    with store.writing():
+        state = _own(store, contract)
+        decision = _decide(store, state, contract, sources, now)
+        _record(store, decision, now)
+        return decision
+
+
+def promote(
+    store: Store, contract: Contract, sources: Sequence[Evidence], now: int, *,
+    to: str | None = None, version: int | None = None,
+) -> Promotion:  # fmt: skip
+    """Enter the next place if the gate passes. One transaction: of two processes that read `version`, one wins.
+
+    Raises InputError: `stage_moved` where the place has moved since `version`, `transition_illegal` where `to` is not
+    the next place or nothing comes next.
+    """
+    with store.writing():
+        before = _own(store, contract)
+        _expected(store, before, version)
+        target = to if to is not None else before.plan.next(before.position)
+        enter(before.plan, before.position, SETTLED if target is None else target)
+        decision = _decide(store, before, contract, sources, now)
+        _record(store, decision, now)
+        if decision.verdict != "pass":
+            return Promotion(decision, before, store.state())
+        files = {sha: path for source in sources for path, sha in source.files}
+        carried = {k: list(v) for k, v in decision.carry(before.carried).items()}
+        body = {
+            "from": before.position, "to": target, "files": files, "carried": carried,
+            "evidence": store.evidence_digest(before.run), "gate": summary(decision),
+        }  # fmt: skip
+        return Promotion(decision, before, store.append("promoted", body, now, version=before.version))
+
+
+def rollback(store: Store, now: int, *, to: str | None = None, reason: str = "", version: int | None = None) -> State:
+    """Go back to an earlier place, by default the first one; evidence starts from zero there."""
+    with store.writing():
+        state = store.state()
+        _expected(store, state, version)
+        target = state.plan.positions[0].name if to is None else to
+        body = {"from": state.position, "to": target, "reason": reason, "evidence": store.evidence_digest(state.run)}
+        return store.append("rolled_back", body, now)
+
+
+def failed(store: Store, severity: str, now: int, reason: str = "") -> State:
+    """Clauses of a severity fail on traffic: take the contract's answer."""
+    return store.append("failed", {"severity": severity, "reason": reason}, now)
+
+
+def recovered(store: Store, clean: int, now: int, reason: str = "") -> State:
+    """Return to the candidate after its time and `clean` requests without a failure."""
+    return store.append("recovered", {"clean": clean, "reason": reason}, now)
+
+
+def _own(store: Store, contract: Contract) -> State:
+    usable(contract)
+    state, given = store.state(), digest(contract)
+    if state.digest != given:
+        raise input_error(
+            "store_contract", path=store.path, stored=state.contract, stored_digest=state.digest[:19],
+            given=contract.name, given_digest=given[:19],
+        )  # fmt: skip
+    return state
+
+
+def _expected(store: Store, state: State, version: int | None) -> None:
+    if version is not None and state.version != version:
+        moved = next(e for e in store.events(state.version - 1))
+        raise input_error("stage_moved", seq=moved.seq, kind=moved.kind, position=state.position)
+
+
+def _decide(store: Store, state: State, contract: Contract, sources: Sequence[Evidence], now: int) -> Decision:
+    _distinct(sources, state)
+    requests, records = store.evidence(state.run)
+    own = [evidence.of_records(store.path, contract, requests, records)] if records or requests else []
+    whole = [*own, *sources]
+    faults = [fault for source in whole for fault in source.faults]
+    asked = Question(
+        state.stage, sum(e.requests for e in whole), evidence.merged(whole, contract), now - state.entered,
+        now - state.stepped, now - state.route_since, state.settled or state.plan.last_step(state.position), state.route,
+        state.carried, state.decided, faults,
+    )  # fmt: skip
+    return gate.evaluate(contract, asked)
+
+
+def _distinct(sources: Sequence[Evidence], state: State | None) -> None:
+    """No file may count twice, neither here nor in an earlier run."""
+    seen: dict[str, str] = {}
+    for path, sha in (file for source in sources for file in source.files):
+        if sha in seen:
+            raise input_error("evidence_reused", path=path, where=f"it has the content of {seen[sha]}")
+        seen[sha] = path
+        run = None if state is None else state.used.get(sha)
+        if state is not None and run is not None and run != state.run:
+            raise input_error("evidence_reused", path=path, where=f"run {run} was promoted with it")
+
+
+def _record(store: Store, decision: Decision, now: int) -> None:
+    crossed = decision.crossed()
+    if crossed:
+        store.append("decided", {"cells": crossed, "gate": summary(decision)}, now)
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def summary(decision: Decision) -> dict[str, Any]:
+    """A decision as plain values, for events and answers."""
+    cells = [
+        {
+            "clause": c.clause, "slice": c.slice, "severity": c.severity, "decides": c.decides, "verdict": c.verdict,
+            "reason": c.reason, "requests": c.requests, "log_e_fail": _number(c.log_e_fail), "log_e_pass": _number(c.log_e_pass),
+            "log_e_pass_all": _number(c.log_e_pass_all), "log_threshold": c.log_threshold,
+        }
+        for c in decision.cells
+    ]  # fmt: skip
+    return {
+        "stage": decision.stage, "verdict": decision.verdict, "reasons": list(decision.reasons),
+        "waiting": list(decision.waiting), "requests": decision.requests, "clauses": cells,
+    }  # fmt: skip

@@ -1,0 +1,308 @@
+"""A store on disk: events in a hash chain, the state that they add up to, evidence that many processes add to.
+
+SQLite in WAL mode with full synchronisation: what `append` or `add` returned from is on disk, and a process that is
+killed at any moment leaves either all of a transaction or nothing of it. Writers take turns. The state row repeats the
+number and hash of the last event, so that a cut at the end of the chain shows too; who can write the whole file can
+forge all of it, which only a head noted elsewhere (`verify(anchor=...)`) can tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import rfc8785
+
+from kcverify.delivery import chain
+from kcverify.delivery.chain import Event
+from kcverify.delivery.machine import Plan
+from kcverify.delivery.records import Record
+from kcverify.delivery.state import State, apply, fold, started
+from kcverify.diagnostics import input_error
+
+SCHEMA = 1
+APPLICATION = 0x6B637631
+WAIT_SECONDS = 30
+_TABLES = (
+    "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL, "
+    "previous TEXT NOT NULL, hash TEXT NOT NULL)",
+    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL, body TEXT NOT NULL)",
+    "CREATE TABLE evidence (run INTEGER NOT NULL, cell TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (run, cell))",
+    "CREATE TABLE writers (run INTEGER NOT NULL, writer TEXT NOT NULL, number INTEGER NOT NULL, requests INTEGER NOT NULL, "
+    "PRIMARY KEY (run, writer))",
+)
+
+
+class Store:
+    """One open store. Not shared between threads or forked processes: each opens its own."""
+
+    def __init__(self, path: str | Path, *, create: bool = False, wait: float = WAIT_SECONDS) -> None:
+        self.path, self._wait = str(path), wait
+        target = Path(path)
+        if not create and not target.is_file():
+            raise input_error("store_missing", path=self.path)
+        with self._told():
+            uri = f"{target.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait)
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._known()
+            except BaseException:
+                self._db.close()
+                raise
+
+    @classmethod
+    def start(
+        cls, path: str | Path, contract: str, digest: str, plan: Plan, now: int, *, wait: float = WAIT_SECONDS
+    ) -> Store:
+        """A new store in the first place of the plan; the one that is there where another process started it already."""
+        store = cls(path, create=True, wait=wait)
+        with store.writing():
+            if store._head() is None:
+                event = chain.follow(None, "started", now, started(contract, digest, plan))
+                store._insert(event, apply(None, event))
+        return store
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turns what the database says into diagnostics."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error) or "busy" in str(error):
+                raise input_error("store_busy", path=self.path, seconds=f"{self._wait:g}") from None
+            raise input_error("store_invalid", path=self.path, reason=str(error)) from None
+        except (sqlite3.Error, OSError) as error:
+            raise input_error("store_invalid", path=self.path, reason=str(error)) from None
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """All or nothing, one process at a time. A transaction inside another is part of it."""
+        with self._told():
+            if self._db.in_transaction:
+                yield
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One moment of the store, however many reads."""
+        with self._told():
+            if self._db.in_transaction:
+                yield
+                return
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _known(self) -> None:
+        """Create the tables in an empty file; refuse files of others and of other versions."""
+        with self.writing():
+            application = self._db.execute("PRAGMA application_id").fetchone()[0]
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if application == APPLICATION:
+                if version != SCHEMA:
+                    raise input_error("store_schema", path=self.path, found=version, known=SCHEMA)
+                return
+            if application or version or self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise input_error("store_invalid", path=self.path, reason="it is a database of another program")
+            for table in _TABLES:
+                self._db.execute(table)
+            self._db.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """The events in their order, unchecked; those with a larger number than `after`."""
+        rows = self._db.execute(
+            "SELECT seq, kind, at, body, previous, hash FROM events WHERE seq > ? ORDER BY seq", (after,)
+        )
+        for seq, kind, at, body, previous, own in rows:
+            try:
+                content = json.loads(body)
+            except (TypeError, ValueError):
+                content = None
+            if not isinstance(content, dict) or not isinstance(at, int):
+                raise input_error("event_tampered", path=self.path, seq=seq, reason="its content is no JSON object")
+            yield Event(seq, str(kind), at, content, str(previous), str(own))
+
+    def _head(self) -> tuple[int, str, str] | None:
+        row = self._db.execute("SELECT seq, hash, body FROM state").fetchone()
+        return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
+
+    def state(self) -> State:
+        """The state as it is kept. Raises InputError: `store_missing` before the first event, `state_differs`."""
+        with self.reading():
+            head = self._head()
+            if head is None:
+                if self._db.execute("SELECT count(*) FROM events").fetchone()[0]:
+                    raise input_error("state_differs", path=self.path, detail="it is not there")
+                raise input_error("store_missing", path=self.path)
+            state = self._kept(head)
+            if state is None or (state.seq, state.hash) != head[:2]:
+                raise input_error("state_differs", path=self.path, detail="it cannot be read")
+            last = self._db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+            if last != head[:2]:
+                self.verify()
+            return state
+
+    def _kept(self, head: tuple[int, str, str]) -> State | None:
+        try:
+            return State.of_data(json.loads(head[2]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def append(self, kind: str, body: Mapping[str, Any], now: int, *, version: int | None = None) -> State:
+        """Add an event and return the state after it.
+
+        Raises InputError: `stage_moved` where the place was moved after `version`, `clock_behind`, `transition_illegal`.
+        """
+        with self.writing():
+            state = self.state()
+            if version is not None and state.version != version:
+                last = self._event(state.version)
+                raise input_error("stage_moved", seq=last.seq, kind=last.kind, position=state.position)
+            if now < state.at:
+                raise input_error("clock_behind", now=now, last=state.at)
+            seq, previous = state.seq + 1, state.hash
+            event = Event(seq, kind, now, body, previous, chain.digest(seq, kind, now, body, previous))
+            after = apply(state, event)
+            self._insert(event, after)
+            return after
+
+    def _event(self, seq: int) -> Event:
+        return next(e for e in self.events(seq - 1))
+
+    def _insert(self, event: Event, state: State) -> None:
+        body = rfc8785.dumps(dict(event.body)).decode()
+        self._db.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+            (event.seq, event.kind, event.at, body, event.previous, event.hash),
+        )
+        self._keep(state)
+
+    def _keep(self, state: State) -> None:
+        text = rfc8785.dumps(state.data()).decode()
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?)", (state.seq, state.hash, text))
+
+    def add(self, run: int, writer: str, number: int, requests: int, records: Mapping[str, Record]) -> bool:
+        """Add what a writer counted since its last call: `requests` in all, a record a cell (see `state.key`).
+
+        `number` grows from call to call of a writer; a repeated one is ignored (False), so a writer that was killed
+        before it was answered may send again. Raises InputError: `evidence_stale` for another run than the current one.
+        """
+        with self.writing():
+            current = self.state().run
+            if run != current:
+                raise input_error("evidence_stale", run=run, current=current)
+            known = self._db.execute(
+                "SELECT number, requests FROM writers WHERE run = ? AND writer = ?", (run, writer)
+            ).fetchone() or (-1, 0)
+            if number <= known[0]:
+                return False
+            self._db.execute(
+                "INSERT OR REPLACE INTO writers VALUES (?, ?, ?, ?)", (run, writer, number, known[1] + requests)
+            )
+            for cell, record in records.items():
+                self._add(run, cell, record)
+            return True
+
+    def _add(self, run: int, cell: str, record: Record) -> None:
+        row = self._db.execute("SELECT record FROM evidence WHERE run = ? AND cell = ?", (run, cell)).fetchone()
+        whole = record if row is None else self._record(cell, row[0]).plus(record, self.path)
+        self._db.execute("INSERT OR REPLACE INTO evidence VALUES (?, ?, ?)", (run, cell, whole.text()))
+
+    def _record(self, cell: str, text: str) -> Record:
+        try:
+            return Record.of_text(text)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise input_error(
+                "evidence_invalid", path=self.path, reason=f"the record of `{cell}` cannot be read"
+            ) from None
+
+    def evidence(self, run: int) -> tuple[int, dict[str, Record]]:
+        """Requests of a run and the merged record of each cell."""
+        with self.reading():
+            total = self._db.execute("SELECT coalesce(sum(requests), 0) FROM writers WHERE run = ?", (run,)).fetchone()[
+                0
+            ]
+            rows = self._db.execute("SELECT cell, record FROM evidence WHERE run = ? ORDER BY cell", (run,))
+            return int(total), {cell: self._record(cell, text) for cell, text in rows.fetchall()}
+
+    def evidence_digest(self, run: int) -> str:
+        """SHA-256 of the canonical JSON of a run's evidence, as the event that ended the run states it."""
+        with self.reading():
+            requests, records = self.evidence(run)
+            content = {"requests": str(requests), "cells": {k: r.text() for k, r in records.items()}}
+            return hashlib.sha256(rfc8785.dumps(content)).hexdigest()
+
+    def verify(self, anchor: tuple[int, str] | None = None) -> State:
+        """Check every event, the end of the chain and the evidence of ended runs; the state that the events give.
+
+        `anchor`: number and hash of an event as they were noted elsewhere. Raises InputError: `event_tampered`.
+        """
+        with self.reading():
+            last: Event | None = None
+            state: State | None = None
+            head = self._head()
+            for event in chain.verified(self.events(), self.path):
+                last = event
+                if anchor is not None and event.seq == anchor[0]:
+                    chain.head_matches(event, *anchor, self.path)
+                before, state = state, fold([event], self.path, state)
+                self._evidence_matches(before, event)
+            if head is not None:
+                chain.head_matches(last, head[0], head[1], self.path)
+            if anchor is not None and (last is None or last.seq < anchor[0]):
+                chain.head_matches(last, *anchor, self.path)
+            if state is None:
+                raise input_error("store_missing", path=self.path)
+            return state
+
+    def _evidence_matches(self, before: State | None, event: Event) -> None:
+        stated = event.body.get("evidence")
+        if before is None or stated is None or (event.kind == "promoted" and _same_stage(before, event)):
+            return
+        if self.evidence_digest(before.run) != stated:
+            reason = f"the evidence of run {before.run}, which it rests on, was changed"
+            raise input_error("event_tampered", path=self.path, seq=event.seq, reason=reason)
+
+    def rebuild(self, *, repair: bool = False, anchor: tuple[int, str] | None = None) -> tuple[State, bool]:
+        """The state from the events alone, and whether the kept one is equal; with `repair` it is replaced."""
+        with self.writing():
+            state, head = self.verify(anchor), self._head()
+            kept = None if head is None else self._kept(head)
+            equal = kept is not None and rfc8785.dumps(kept.data()) == rfc8785.dumps(state.data())
+            if repair and not equal:
+                self._keep(state)
+            return state, equal
+
+
+def _same_stage(before: State, event: Event) -> bool:
+    """Whether the run goes on after a promotion: between steps of a stage, and after the last stage."""
+    return before.plan.at(str(event.body["to"])).stage == before.stage

@@ -1,0 +1,1 @@
+"""Ways to spread jobs over processes and machines, behind one `map`."""
