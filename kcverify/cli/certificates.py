@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from kcverify.cli.common import Format, app, emit, say, wants_json, worse
 
 certificates = typer.Typer(no_args_is_help=True, help="Check certificates that `kcverify check --certificate` wrote.")
 app.add_typer(certificates, name="certificate")
-Paths = Annotated[list[str], typer.Argument(metavar="FILE...", help="certificate files")]
+Paths = Annotated[list[str], typer.Argument(metavar="FILE...", help="certificate files; - is standard input")]
 Against = Annotated[str | None, typer.Option("--contract", help="the contract that they must be about", metavar="FILE")]
 
 
@@ -45,7 +46,7 @@ def check(files: Paths, contract: Against = None, format: Format = "text") -> in
 def _documents(path: str) -> list[Any] | str:
     """The certificates of a file, or why it holds none."""
     try:
-        found = json.loads(Path(path).read_bytes())
+        found = json.loads(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes())
     except OSError as error:
         return (error.strerror or str(error)).lower()
     except (RecursionError, ValueError) as error:

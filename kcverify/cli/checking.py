@@ -67,6 +67,10 @@ def check(
         option = next(name for name, given in options.items() if given)
         reason = f"`--format {format}` has no place for it"
         raise input_error("option_invalid", option=option, reason=reason, hint="use `--format text` or `--format json`")
+    for option, path in (("--certificate", certificate), ("--coq", coq)):
+        if path == "-":
+            reason = "standard output holds the answer"
+            raise input_error("option_invalid", option=option, reason=reason, hint="name a file")
     extras = Extras(explain or all_cores, all_cores, certificate, coq, second_solver)
     values = parameters(set)
     show = _text(extras) if format == "text" else None

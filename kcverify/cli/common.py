@@ -99,11 +99,13 @@ def parameters(words: list[str] | None) -> dict[str, Any]:
 
 def writable(path: str) -> None:
     """Raise InputError `file_unwritable` unless `write` could replace the file; what is there stays as it is."""
-    partial = Path(path).with_name(Path(path).name + ".partial")
     try:
+        partial = Path(path).with_name(Path(path).name + ".partial")
+        if Path(path).is_dir():
+            raise IsADirectoryError(21, "is a directory")
         partial.touch()
         partial.unlink()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
 
 

@@ -167,6 +167,73 @@ def kernels(format: Format = "text") -> int:
     return 0
 
 
+@conformance.command(
+    context_settings={"allow_extra_args": True},
+    epilog="Example: kcverify conformance logits --reference demo:float32 --candidate demo:bfloat16 "
+    "--assume temperature=0.7 horizon=256 reward=0..1",
+)
+def logits(
+    context: typer.Context,
+    reference: Annotated[str, typer.Option(help="a shipped model and format", metavar="MODEL:FORMAT")],
+    candidate: Annotated[str, typer.Option(help="the same model in another format", metavar="MODEL:FORMAT")],
+    assume: Annotated[list[str] | None, typer.Option(help="assumptions, any number of them", metavar="NAME=VALUE...")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="text to measure on; the shipped one if not given", metavar="PATH")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="largest number of windows of 256 tokens")] = 2,
+    gguf: Annotated[str | None, typer.Option("--gguf", help="file of SmolLM2", metavar="PATH")] = None,
+    format: Format = "text",
+) -> int:  # fmt: skip
+    """From the head kernel's tolerance to logit drift, and from there to the policy gradient: attested, and measured beside it."""
+    from kcverify import __version__, arguments
+    from kcverify.output import conformance as output
+
+    as_json = wants_json(format)
+    _torch()
+    parameters, rho = arguments.assumptions([*(assume or []), *context.args])
+    found = _drift(reference, candidate, data, limit, gguf)
+    from kcverify.bounds.calculator import compute
+    from kcverify.output import bounds
+
+    value = found["attested"].pop("value")
+    lines = compute("logit_drift", value, parameters, rho)
+    found["attested"]["logit_drift"] = float(value)
+    answer = {"kcverify": __version__, "exit_code": 0, "reference": reference, "candidate": candidate, **found}
+    if as_json:
+        emit({**answer, "follows": bounds.data(lines)})
+    else:
+        say(output.logits(answer, bounds.text(lines), common.color()))
+    return 0
+
+
+def _drift(reference: str, candidate: str, data: str | None, limit: int, gguf: str | None) -> dict[str, Any]:
+    """Bound and measurement of two formats of one model. Raises InputError."""
+    from pathlib import Path
+
+    import torch
+
+    from kcverify.conformance.head import drift
+    from kcverify.diagnostics import input_error
+    from kcverify.measure.data import load_data
+    from kcverify.measure.sides import FileSide, open_pair
+    from kcverify.resources import data_path
+
+    one, other = open_pair(reference, candidate, gguf=None if gguf is None else Path(gguf))
+    if isinstance(one, FileSide) or isinstance(other, FileSide) or one.basis is None or other.basis is None:
+        raise input_error(
+            "head_unbounded", kernel=f"{reference}, {candidate}", reason="only the shipped models show their weights"
+        )
+    left, right = one.basis.model.tensors, other.basis.model.tensors
+    if left.keys() != right.keys() or not all(torch.equal(left[name], right[name]) for name in left):
+        raise input_error("head_unbounded", kernel=candidate, reason="it is another model than the reference's")
+    requests = load_data(
+        data or str(data_path("heldout.txt")),
+        window=256,
+        tokenizer=one.tokenizer,
+        vocabulary=one.vocabulary,
+        limit=limit,
+    )
+    return dict(drift(one, other, [torch.tensor([r.token_ids]) for r in requests]))
+
+
 def _classes(names: list[str] | None) -> tuple[Any, ...]:
     """Rows of the classes asked for. Raises InputError: `option_invalid`, `extra_missing`."""
     from kcverify.diagnostics import input_error

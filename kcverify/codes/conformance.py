@@ -130,4 +130,12 @@ ROWS: tuple[Code, ...] = (
         "write it with kcverify conformance record",
         input_fault=True,
     ),
+    _row(
+        "KC717",
+        "head_unbounded",
+        "no bound on the logits of `{kernel}`: {reason}",
+        "The norm bound needs the head's weights, a norm before it, and operands that are rounded relative to their size.",
+        "choose a shipped model and one of the formats float32, bfloat16, int8, int4, int8_bf16, int4_bf16",
+        input_fault=True,
+    ),
 )  # fmt: skip

@@ -69,7 +69,9 @@ def machine() -> dict[str, Any]:
                 flags = set(value.split())
             if key.strip() == "model name":
                 model = value.strip()
-    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    devices = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    )
     return {
         "processor": model, "features": [f for f in _FEATURES if f in flags], "devices": devices, "torch": torch.__version__,
         "python": platform.python_version(), "system": platform.system(), "kcverify": __version__,

@@ -37,7 +37,12 @@ def fused(run: Run) -> None:
 
 
 def _pair(
-    run: Run, operation: Operation, args: list[Tensor], one: Callable[[list[Tensor]], Tensor | None], other: Function, name: str
+    run: Run,
+    operation: Operation,
+    args: list[Tensor],
+    one: Callable[[list[Tensor]], Tensor | None],
+    other: Function,
+    name: str,
 ) -> None:
     out = one(args)
     if out is None:
@@ -77,7 +82,9 @@ def schedule(run: Run) -> None:
         bad = not bool(torch.isfinite(stacked).all())
         value = None if bad else harness.ratio(error, operation.magnitude(*wides), 2 * underflow(operation, wides, d))
         names = ", ".join(name for name, _ in found)
-        run.read(Reading("spread over schedules", value, limit, f"{dims}: {names}", harness.oracle_slack(operation, wides)))
+        run.read(
+            Reading("spread over schedules", value, limit, f"{dims}: {names}", harness.oracle_slack(operation, wides))
+        )
 
 
 def _results(
@@ -129,6 +136,9 @@ def polymorphism(run: Run) -> None:
     slack = Fraction(0) if decided is not None else Fraction(1)
     where = f"{passed} of {HELD_OUT} held-out shapes pass" + (f", first failing {failing[0]}" if failing else "")
     run.read(Reading("held-out shapes", share, limit, where, slack))
+    g = probes.generator(run.protocol.seed, 45)
+    small = shapes.middle(operation, run.protocol, m=4, n=8, k=32)
+    harness.fresh(run, operation, probes.draw("normal", operation.shapes(small), run.declared.inputs, g))
 
 
 def _passes(run: Run, operation: Operation, dims: dict[str, int], index: int) -> bool:
@@ -142,6 +152,8 @@ def _passes(run: Run, operation: Operation, dims: dict[str, int], index: int) ->
     for finding in inner.findings:
         if finding.code.slug in ("inputs_changed", "output_deferred") and finding not in run.findings:
             run.findings.append(finding)
-    return inner.verdict in (Verdict.WITHIN, Verdict.UNDER_SPECIFIED) and bool(inner.readings) and all(
-        r.verdict is Verdict.WITHIN for r in inner.readings
+    return (
+        inner.verdict in (Verdict.WITHIN, Verdict.UNDER_SPECIFIED)
+        and bool(inner.readings)
+        and all(r.verdict is Verdict.WITHIN for r in inner.readings)
     )

@@ -6,14 +6,17 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from torch import Tensor
+
 from kcverify.conformance import answer, order, samples, shapes
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.exceptions import POLICIES, RANGES
+from kcverify.conformance.kernels import BY_NAME as SHIPPED
 from kcverify.conformance.kernels import find
 from kcverify.conformance.model import Declared, Derivation, Function, Protocol, Run, Verdict
 from kcverify.conformance.operations import BY_NAME, base
 from kcverify.conformance.probes import DISTRIBUTIONS, DTYPES
-from kcverify.conformance.table import BY_ID, KernelClass, run_class
+from kcverify.conformance.table import BY_ID, KernelClass
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.kernel import KernelContract, Tolerance
 from kcverify.elaborate.words import Apply, Binary, Condition, Symbol, Term
@@ -80,7 +83,7 @@ def declared(contract: KernelContract, file: str) -> Declared:
     """What the contract declares the kernel to be. Raises InputError: `kernel_contract_missing` for an unknown word."""
     inputs = contract.scope.inputs[0] if contract.scope.inputs else "float32"
     output = contract.scope.output or inputs
-    named = next((found for one in contract.tolerances if (found := accumulator_of(one))), None)
+    named = next((kind for one in contract.tolerances if (kind := accumulator_of(one))), None)
     whole = inputs in t.EXACT_FORMATS
     found = Declared(inputs, named or ("int32" if whole else "float32"), output)
     for one in contract.ensures:
@@ -105,7 +108,9 @@ def run_contract(contract: KernelContract, kernel: str, file: str) -> dict[str, 
     """The kernel under the contract, and the contract under its class's calibration, as data. Raises InputError."""
     row, function = class_of(contract, file), find(kernel)
     given, how = declared(contract, file), protocol(contract, row)
-    run = _limited(row, function, contract, given, how)
+    shipped = SHIPPED.get(kernel)
+    own = shipped.operation if shipped is not None and base(shipped.operation) == contract.scope.operation else ""
+    run = _limited(row, function, contract, given, how, own)
     verdict = run.verdict
     calibrated = judge(row, contract, given, how, run)
     if verdict is not Verdict.VIOLATION and any(d.code.slug in _UNDER for d in run.findings):
@@ -115,14 +120,22 @@ def run_contract(contract: KernelContract, kernel: str, file: str) -> dict[str, 
     found = answer.data(run, row.id, kernel, verdict)
     names = {"name": contract.name, "version": contract.version}
     asked = {"trials_asked": contract.protocol.trials, "severity": [v.severity for v in contract.violations]}
-    return {"contract": {**names, "file": file, **asked}, **found, "calibration": calibrated, "machine": answer.machine()}
+    return {
+        "contract": {**names, "file": file, **asked},
+        **found,
+        "calibration": calibrated,
+        "machine": answer.machine(),
+    }
 
 
 _UNDER = ("fault_passes", "nothing_decided")
 
 
-def _limited(row: KernelClass, kernel: Function, contract: KernelContract, given: Declared, how: Protocol) -> Run:
-    run = Run(kernel, given, how, contract.scope.operation, contract.tolerances)
+def _limited(
+    row: KernelClass, kernel: Function, contract: KernelContract, given: Declared, how: Protocol, operation: str = ""
+) -> Run:
+    """The class's check. A shipped kernel of a format keeps its own oracle: what its codes and scales stand for."""
+    run = Run(kernel, given, how, operation or contract.scope.operation, contract.tolerances)
     row.check(run)
     if run.powerless and not run.powered:
         run.find("nothing_decided")
@@ -138,25 +151,58 @@ def judge(row: KernelClass, contract: KernelContract, given: Declared, how: Prot
         broken = order.refuted(run, min(count, 1024))
         if broken is not None:
             _, value, limit = broken
-            run.find("tolerance_refuted", value=t.shown(value), limit=t.shown(limit.value or Fraction(0)), dims=f"n={min(count, 1024)}")
+            run.find(
+                "tolerance_refuted",
+                value=t.shown(value),
+                limit=t.shown(limit.value or Fraction(0)),
+                dims=f"n={min(count, 1024)}",
+            )
     states = []
-    bad, good = samples.PAIRS.get((row.id, base(contract.scope.operation)), (None, None))
-    if contract.scope.operation == row.operations[0]:
-        bad, good = row.bad, row.good
-    for name, kernel, wanted, slug in (("bad", bad, Verdict.VIOLATION, "fault_passes"), ("good", good, Verdict.WITHIN, "good_fails")):
+    bad, good = _pair(row, contract.scope.operation, given)
+    blind = (Verdict.WITHIN, Verdict.INCONCLUSIVE)
+    for name, kernel, wrong, slug in (
+        ("bad", bad, blind, "fault_passes"),
+        ("good", good, (Verdict.VIOLATION,), "good_fails"),
+    ):
         if kernel is None:
             continue
         verdict = _limited(row, kernel, contract, given, how).verdict
         states.append({"state": name, "kernel": kernel.__name__, "verdict": verdict.value})
-        if verdict is not wanted and not (name == "good" and verdict is not Verdict.VIOLATION):
+        if verdict in wrong:
             run.find(slug, class_name=row.id, what=f"{kernel.__name__} is {verdict.value}")
     return states
+
+
+def _pair(row: KernelClass, operation: str, given: Declared) -> tuple[Function | None, Function | None]:
+    """Bad and good kernel of a class for an operation; for narrow operands both work in float32 and wider."""
+    found = (row.bad, row.good) if operation == row.operations[0] else samples.PAIRS.get((row.id, operation))
+    if found is None:
+        return None, None
+    roundoff = t.unit_roundoff(given.inputs)
+    if operation not in BY_NAME or 0 < roundoff <= t.unit_roundoff("bfloat16"):
+        return found
+    bad = found[0]
+    faulty, output = bad, DTYPES[given.output]
+
+    def bad_wide(*args: Tensor) -> Tensor:
+        out: Tensor = faulty(*[x.float() for x in args])
+        return out.to(output)
+
+    def good_wide(*args: Tensor) -> Tensor:
+        return BY_NAME[operation].oracle(*[x.double() for x in args]).to(output)
+
+    bad_wide.__name__, good_wide.__name__ = f"{bad.__name__} in float32", "the oracle, rounded"
+    return bad_wide, good_wide
 
 
 def _closed(run: Run) -> None:
     for one in run.readings:
         if one.tolerance.value is None:
-            run.find("tolerance_fails_closed", dims=one.where, reason=one.tolerance.lines[-1] if one.tolerance.lines else "no value")
+            run.find(
+                "tolerance_fails_closed",
+                dims=one.where,
+                reason=one.tolerance.lines[-1] if one.tolerance.lines else "no value",
+            )
             return
 
 
@@ -172,4 +218,10 @@ def _loose(run: Run, given: Declared, contract: KernelContract) -> None:
         if one.error in ("backward_error", "relative_error", "forward_error") and limit.value and derived.value:
             factor = limit.value / derived.value
             if factor > LOOSE:
-                run.find("tolerance_loose", factor=t.shown(factor), limit=t.shown(limit.value), derived=t.shown(derived.value), dims=f"{dims}")
+                run.find(
+                    "tolerance_loose",
+                    factor=t.shown(factor),
+                    limit=t.shown(limit.value),
+                    derived=t.shown(derived.value),
+                    dims=f"{dims}",
+                )

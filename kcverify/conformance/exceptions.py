@@ -27,7 +27,9 @@ def propagation(run: Run) -> None:
     args = probes.draw("normal", operation.shapes(dims), d.inputs, g)
     cases: list[tuple[str, list[Tensor]]] = [(n, [x, *args[1:]]) for n, x in probes.with_exceptions(args[0], g)]
     if len(args) > 1:
-        cases += [(f"{n} in the second operand", [args[0], x, *args[2:]]) for n, x in probes.with_exceptions(args[1], g)]
+        cases += [
+            (f"{n} in the second operand", [args[0], x, *args[2:]]) for n, x in probes.with_exceptions(args[1], g)
+        ]
         zero = args[0].clone()
         zero[:, : max(zero.shape[1] // 2, 1)] = 0
         cases += [(f"{n} against zeros", [zero, x, *args[2:]]) for n, x in probes.with_exceptions(args[1], g)]
@@ -89,7 +91,11 @@ def out_of_range(run: Run) -> None:
         return
     bad = [int(i) for i in outside if not _keeps(run, i.reshape(1), table, policy)]
     where = f"first {bad[0]} of a table of {rows} rows" if bad else ""
-    run.read(Reading(f"{OUT_OF_RANGE} indices out of range, declared {policy}", Fraction(len(bad), OUT_OF_RANGE), EXACT, where))
+    run.read(
+        Reading(
+            f"{OUT_OF_RANGE} indices out of range, declared {policy}", Fraction(len(bad), OUT_OF_RANGE), EXACT, where
+        )
+    )
 
 
 def _keeps(run: Run, index: Tensor, table: Tensor, policy: str) -> bool:

@@ -18,7 +18,16 @@ from kcverify.conformance.model import Declared, Derivation, Reading, Run, Verdi
 from kcverify.conformance.operations import Operation, dtype, underflow
 from kcverify.conformance.tolerances import evaluate, unit_roundoff
 
-Refusals = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError, NotImplementedError, AttributeError)
+Refusals = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    ArithmeticError,
+    AssertionError,
+    NotImplementedError,
+    AttributeError,
+)
 """What a kernel may raise; each becomes a finding."""
 
 _ORACLE = Fraction(1, 2**52)
@@ -40,7 +49,9 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def poison(*shapes: torch.Size | tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
     """Fill memory with NaN and free it: an output that is never written comes out as NaN, not as the last answer."""
     for shape in shapes:
-        blocks = [torch.empty(shape, dtype=dtype).fill_(float("nan") if dtype.is_floating_point else 77) for _ in range(3)]
+        blocks = [
+            torch.empty(shape, dtype=dtype).fill_(float("nan") if dtype.is_floating_point else 77) for _ in range(3)
+        ]
         del blocks
 
 
@@ -53,7 +64,9 @@ def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | No
         out = run.kernel(*args)
     except Refusals as error:
         text = str(error).strip().splitlines()
-        run.find("kernel_raised", error=type(error).__name__, reason=text[0] if text else "no reason", shapes=_shapes(args))
+        run.find(
+            "kernel_raised", error=type(error).__name__, reason=text[0] if text else "no reason", shapes=_shapes(args)
+        )
         return None
     if type(out) is not Tensor:
         run.find("output_form", reason=f"a {type(out).__name__}, not a plain tensor")
@@ -95,12 +108,16 @@ def ratio(error: Tensor, magnitude: Tensor, floor: float) -> Fraction | None:
 
 def oracle_slack(operation: Operation, args: list[Tensor]) -> Fraction:
     """How far the float64 oracle may be off, as a multiple of the magnitude: a generous count of roundings."""
-    if operation.bilinear and all(bool((x == x.round()).all()) and float(x.abs().amax() if x.numel() else 0) <= 2**20 for x in args):
+    if operation.bilinear and all(
+        bool((x == x.round()).all()) and float(x.abs().amax() if x.numel() else 0) <= 2**20 for x in args
+    ):
         return Fraction(0)  # whole numbers: sums of their products are exact in float64
     return (4 * max(args[0].shape[-1:] or (1,)) + 64) * _ORACLE
 
 
-def compare(run: Run, operation: Operation, args: list[Tensor], name: str, tolerance: Derivation | None = None) -> bool | None:
+def compare(
+    run: Run, operation: Operation, args: list[Tensor], name: str, tolerance: Derivation | None = None
+) -> bool | None:
     """One call against the oracle; whether it is within, None without result.
 
     The limit is the one given, else the contract's own, else the derived one.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kcverify.conformance import answer
-from kcverify.conformance.contract import class_of, find, run_contract, select
-from kcverify.conformance.kernels import BY_NAME
+from kcverify.conformance.contract import class_of, run_contract, select
+from kcverify.conformance.kernels import BY_NAME, find
 from kcverify.conformance.kernels import Row as Kernel
 from kcverify.conformance.model import Verdict
 from kcverify.conformance.table import BY_ID, KernelClass, run_class
@@ -81,7 +81,13 @@ def _apart(job: dict[str, Any], limit: int = LIMIT) -> dict[str, Any] | str:
         command = [sys.executable, "-m", "kcverify.conformance.isolate", str(out)]
         try:
             done = subprocess.run(
-                command, input=json.dumps(job), capture_output=True, text=True, timeout=limit, env=environment, check=False
+                command,
+                input=json.dumps(job),
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                env=environment,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return f"no answer in {limit} s"

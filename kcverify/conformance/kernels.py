@@ -85,6 +85,22 @@ def scaled_mm_default(a: Tensor, b: Tensor) -> Tensor:
     return torch._scaled_mm(a, b.t().contiguous().t(), scale_a=one, scale_b=one)
 
 
+def scaled_mm_result(a: Tensor, b: Tensor) -> Tensor:
+    """e4m3 product whose result is scaled by 2, and back: an ignored `scale_result` leaves half of it."""
+    one, two = torch.ones(()), torch.full((), 2.0)
+    columns = b.t().contiguous().t()
+    out = torch._scaled_mm(a, columns, scale_a=one, scale_b=one, scale_result=two, out_dtype=torch.float8_e4m3fn)
+    return (out.float() / 2).to(torch.float8_e4m3fn)
+
+
+def int_mm_strided(a: Tensor, b: Tensor) -> Tensor:
+    """int8 product of a transposed and an expanded operand."""
+    rows = torch.cat(
+        [torch._int_mm(row.expand(1, -1), b.t().contiguous().t()) for row in a.t().contiguous().t().split(1)]
+    )
+    return rows.to(torch.int32)
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """torch's attention of one head."""
     return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
@@ -190,9 +206,11 @@ ROWS: tuple[Row, ...] = (
     Row("cast.e4m3", "cast", cast_e4m3, Declared("float32", "float32", "float8_e4m3fn"), "467 and infinity become 448", ("C-PRC-01", "C-EXC-01")),
     Row("cast.e5m2", "cast", cast_e5m2, Declared("float32", "float32", "float8_e5m2"), "", ("C-PRC-01", "C-EXC-01")),
     Row("int_mm", "matmul", int_mm, Declared("int8", "int32", "int32"), "", _PACKED),
+    Row("int_mm.strided", "matmul", int_mm_strided, Declared("int8", "int32", "int32"), "transposed and expanded operands", ("C-PRC-01",)),
     Row("matmul.int8", "matmul", plain_matmul, Declared("int8", "int32", "int32"), "wraps modulo 256", ("C-PRC-01",)),
     Row("matmul.e4m3", "matmul", plain_matmul, Declared("float8_e4m3fn", "float32", "bfloat16"), "rounds to e4m3", ("C-PRC-01",)),
-    Row("scaled_mm", "matmul", scaled_mm, Declared("float8_e4m3fn", "float32", "bfloat16"), "", _PACKED),
+    Row("scaled_mm", "matmul", scaled_mm, Declared("float8_e4m3fn", "float32", "bfloat16"), "", (*_PACKED, "C-PRC-04")),
+    Row("scaled_mm.scale_result", "matmul", scaled_mm_result, Declared("float8_e4m3fn", "float32", "float8_e4m3fn"), "the processor build divides by scale_result", ("C-PRC-01",), (("m", 1, 16), ("n", 16, 32), ("k", 16, 64))),
     Row("scaled_mm.default", "matmul", scaled_mm_default, Declared("float8_e4m3fn", "float32", "bfloat16"), "e4m3 out", ("C-PRC-01",)),
     *(Row(f"format.{k.name}", f"linear:{k.name}", _format(k.name), Declared("float32", "float32", _OUT.get(k.name, "float32")), k.note, _PACKED) for k in KERNELS),
     Row("embedding", "embedding", samples.embedding_good, _F32), Row("indexing", "embedding", lookup, _F32, "negative indices count from the end"),
@@ -229,6 +247,3 @@ def find(name: str) -> Function:
     if not callable(found):
         raise input_error("kernel_not_found", kernel=name, reason="not callable")
     return found
-
-
-

@@ -146,7 +146,9 @@ class Run:
         return max(self.readings, key=key, default=None)
 
 
-BREAKS = frozenset({"kernel_raised", "kernel_crashed", "inputs_changed", "output_deferred", "output_form", "result_cached"})
+BREAKS = frozenset(
+    {"kernel_raised", "kernel_crashed", "inputs_changed", "output_deferred", "output_form", "result_cached"}
+)
 """Findings that are violations by themselves."""
 
 

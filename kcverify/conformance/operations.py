@@ -111,7 +111,10 @@ def _variance(args: list[Tensor], d: Declared) -> Derivation:
         return one
     kappa = _condition(args[0])
     value = 2 * one.value * kappa
-    lines = (*one.lines, f"variance by two passes or updates: 2 gamma kappa, kappa = {t.shown(kappa)}: {t.shown(value)}")
+    lines = (
+        *one.lines,
+        f"variance by two passes or updates: 2 gamma kappa, kappa = {t.shown(kappa)}: {t.shown(value)}",
+    )
     return t.rounded_to(Derivation(value, lines), d.output)
 
 
@@ -226,7 +229,6 @@ ROWS: tuple[Operation, ...] = (
     ),
 )  # fmt: skip
 """`embedding`, `all_reduce` have classes of their own and no row: their results are exact or come from processes."""
-
 
 
 def _packed(row: Kernel) -> Operation:

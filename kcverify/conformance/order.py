@@ -45,7 +45,9 @@ def reduction(run: Run) -> None:
             floor = 2 * underflow(operation, [x], d)
             for by, limit in spread_limits(x.shape[-1], run):
                 value = spread_of(kept, x, floor, by)
-                run.read(Reading(f"spread over {len(kept)} orders, {name}", value, limit, f"{dims}", Fraction(1, 2**40)))
+                run.read(
+                    Reading(f"spread over {len(kept)} orders, {name}", value, limit, f"{dims}", Fraction(1, 2**40))
+                )
 
 
 SPREADS = ("spread", "spread_max")
@@ -148,7 +150,9 @@ def _agree(run: Run, operation: Operation, args: list[Tensor], a: Tensor, b: Ten
         return
     wides = [harness.wide(x) for x in args]
     limit = t.times(2, operation.tolerance(wides, run.declared), "two runs")
-    value = harness.ratio(harness.wide(a) - harness.wide(b), operation.magnitude(*wides)[part], underflow(operation, wides, run.declared))
+    value = harness.ratio(
+        harness.wide(a) - harness.wide(b), operation.magnitude(*wides)[part], underflow(operation, wides, run.declared)
+    )
     run.read(Reading(name, value, limit, "", harness.oracle_slack(operation, wides)))
 
 
@@ -161,6 +165,14 @@ def communication(run: Run) -> None:
         return
     limit = t.rounded_to(t.gamma(ranks.WORLD - 1, run.declared.accumulator), run.declared.output)
     for case in answers:
-        run.read(Reading(case["name"], exact(case["error"]) if case["error"] is not None else None, limit, case["where"], Fraction(1, 2**40)))
+        run.read(
+            Reading(
+                case["name"],
+                exact(case["error"]) if case["error"] is not None else None,
+                limit,
+                case["where"],
+                Fraction(1, 2**40),
+            )
+        )
         run.read(Reading(f"{case['name']}: ranks agree", exact(case["apart"]), EXACT, case["where"]))
     run.powered += 1

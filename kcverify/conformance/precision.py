@@ -94,7 +94,10 @@ def _growth(run: Run, operation: Operation) -> None:
     """Ones: a narrow accumulator stops growing at 2^p terms, and its residual grows with the length."""
     found: list[str] = []
     for k in _sizes(run, operation, 64, 512, 4096):
-        args = [x.to(dtype(run.declared.inputs)) for x in _operands(operation, torch.ones(k, 2, dtype=torch.float64), 2, 1.0)]
+        args = [
+            x.to(dtype(run.declared.inputs))
+            for x in _operands(operation, torch.ones(k, 2, dtype=torch.float64), 2, 1.0)
+        ]
         before = len(run.readings)
         harness.compare(run, operation, args, f"ones, {operation.reduced}={k}")
         found += [f"{k}: {float(r.value):.2g}" for r in run.readings[before:] if r.value is not None]
@@ -118,11 +121,18 @@ def freivalds(run: Run, size: int = 192) -> None:
     signs = torch.randint(0, 2, (dims["n"], 8), generator=g).double() * 2 - 1
     limit = operation.tolerance([a, b], d)
     room = (a.abs() @ b.abs().sum(1))[:, None]
-    value = harness.ratio(harness.wide(out) @ signs - a @ (b @ signs), room, dims["n"] * underflow(operation, [a, b], d))
+    value = harness.ratio(
+        harness.wide(out) @ signs - a @ (b @ signs), room, dims["n"] * underflow(operation, [a, b], d)
+    )
     run.read(Reading("Freivalds, 8 vectors of signs", value, limit, f"{dims}", harness.oracle_slack(operation, [a, b])))
     if limit.value is not None:
         floor = float(limit.value) * float(room.mean())
-        run.notes.append(f"Freivalds at {dims}: a single element off by less than {floor:.3g} is not seen")
+        seen = (
+            f"a single element off by less than {floor:.3g} is not seen"
+            if floor
+            else "every single wrong element is seen"
+        )
+        run.notes.append(f"Freivalds at {dims}: {seen}")
 
 
 def cancellation(run: Run) -> None:
@@ -147,7 +157,9 @@ def _sum_of_rows(run: Run, operation: Operation, x: Tensor) -> None:
     if out is not None:
         error = (harness.wide(out).sum(-1) - 1).abs().max()
         limit = operation.tolerance([harness.wide(x)], run.declared)
-        run.read(Reading("rows sum to 1", exact(error), limit, f"{tuple(x.shape)}", harness.oracle_slack(operation, [x])))
+        run.read(
+            Reading("rows sum to 1", exact(error), limit, f"{tuple(x.shape)}", harness.oracle_slack(operation, [x]))
+        )
 
 
 def _shifted(run: Run, operation: Operation, plain: Tensor, moved: Tensor) -> None:
@@ -160,8 +172,12 @@ def _shifted(run: Run, operation: Operation, plain: Tensor, moved: Tensor) -> No
         return
     wide = harness.wide(plain)
     limit = t.times(2, operation.tolerance([wide], run.declared), "two runs")
-    value = harness.ratio(harness.wide(a) - harness.wide(b), operation.magnitude(wide), underflow(operation, [wide], run.declared))
-    run.read(Reading("shift invariance", value, limit, f"{tuple(plain.shape)}", harness.oracle_slack(operation, [wide])))
+    value = harness.ratio(
+        harness.wide(a) - harness.wide(b), operation.magnitude(wide), underflow(operation, [wide], run.declared)
+    )
+    run.read(
+        Reading("shift invariance", value, limit, f"{tuple(plain.shape)}", harness.oracle_slack(operation, [wide]))
+    )
 
 
 def denormals(run: Run) -> None:
@@ -169,11 +185,18 @@ def denormals(run: Run) -> None:
     operation, d = BY_NAME[run.operation], run.declared
     sampled(run, operation)
     dims = shapes.middle(operation, run.protocol, m=8, n=8, k=8)
-    dims = {name: 8 if operation.bilinear and name in ("n", "k") and operation.name in ("matmul", "linear") else size for name, size in dims.items()}
+    dims = {
+        name: 8 if operation.bilinear and name in ("n", "k") and operation.name in ("matmul", "linear") else size
+        for name, size in dims.items()
+    }
     g = probes.generator(run.protocol.seed, 19)
     small, *others = probes.draw("subnormal", operation.shapes(dims), d.inputs, g)
     if operation.name == "sum":
-        small = torch.where(torch.arange(small.shape[-1]) == 1, small.double() + float(torch.finfo(small.dtype).smallest_normal) / 8, 0.0).to(small.dtype)
+        small = torch.where(
+            torch.arange(small.shape[-1]) == 1,
+            small.double() + float(torch.finfo(small.dtype).smallest_normal) / 8,
+            0.0,
+        ).to(small.dtype)
     unit = torch.ones if operation.name == "multiply" else (lambda *s: torch.eye(s[0]))
     args = [small, *(unit(*x.shape).to(x.dtype) for x in others)]
     out = harness.call(run, args)

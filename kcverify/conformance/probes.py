@@ -1,4 +1,4 @@
-"""Seeded inputs: distributions, exact-in-any-order integers, NaN and infinity masks, indices out of range."""
+"""Seeded inputs: distributions, NaN and infinity masks, indices out of range."""
 
 from __future__ import annotations
 
@@ -106,23 +106,6 @@ def draw(name: str, shapes: tuple[Shape, ...], formats: str, g: Generator) -> li
     return [DISTRIBUTIONS[name].draw(shape, g, dtype).to(dtype) for shape in shapes]
 
 
-def exact_in_any_order(k: int, columns: int, bits: int, g: Generator, output_bits: int) -> Tensor:
-    """`[k, columns]` whole numbers whose partial sums in every order fit `bits` bits, and whose sum fits `output_bits`.
-
-    Large terms in pairs of opposite sign and small ones between them: an accumulator of fewer bits loses the small ones.
-    """
-    pairs = k // 4
-    peak = 2 ** min(bits - 1 - (2 * max(pairs, 1)).bit_length(), 30)
-    out = torch.zeros(k, columns, dtype=torch.float64)
-    if pairs and peak > 1:
-        large = torch.randint(peak // 2 + 1, peak + 1, (pairs, columns), generator=g).double()
-        out[:pairs], out[-pairs:] = large, -large
-    rest = torch.randint(-1, 2, (k - 2 * pairs, columns), generator=g).double()
-    room = 2**output_bits
-    out[pairs : k - pairs] = rest if k - 2 * pairs <= room else rest * (torch.arange(k - 2 * pairs)[:, None] < room)
-    return out
-
-
 def with_exceptions(x: Tensor, g: Generator) -> list[tuple[str, Tensor]]:
     """Copies of `x` with one NaN, +inf or -inf in about one row of three, and with all of them."""
     found = []
@@ -131,7 +114,9 @@ def with_exceptions(x: Tensor, g: Generator) -> list[tuple[str, Tensor]]:
         rows = y.reshape(-1, y.shape[-1])
         for i in range(0, rows.shape[0], 3):
             for j, value in enumerate(values):
-                rows[i, int(torch.randint(rows.shape[1], (1,), generator=g)) if len(values) == 1 else j % rows.shape[1]] = value
+                rows[
+                    i, int(torch.randint(rows.shape[1], (1,), generator=g)) if len(values) == 1 else j % rows.shape[1]
+                ] = value
         found.append((name, y))
     return found
 

@@ -58,7 +58,9 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) 
             raise input_error("entry_invalid", file=names[1], reason=f"its {key} is {b[key]}, not {a[key]}")
     if a["contract"].get("name") != b["contract"].get("name"):
         raise input_error("entry_invalid", file=names[1], reason="it is about another contract")
-    pairs = [(f"machine: {k}", a["machine"].get(k), b["machine"].get(k)) for k in sorted({*a["machine"], *b["machine"]})]
+    pairs = [
+        (f"machine: {k}", a["machine"].get(k), b["machine"].get(k)) for k in sorted({*a["machine"], *b["machine"]})
+    ]
     left, right = ({str(r.get("name")): r for r in x["readings"] if isinstance(r, dict)} for x in (a, b))
     for name in dict.fromkeys((*left, *right)):
         pairs.append((name, left.get(name, {}).get("value"), right.get(name, {}).get("value")))

@@ -9,6 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from kcverify.conformance.model import Function
 from kcverify.conformance.operations import EPSILON
 
 
@@ -220,7 +221,7 @@ def cast_truncating(x: Tensor) -> Tensor:
     return torch.where(over, codes - 1, codes).view(torch.float8_e4m3fn)
 
 
-PAIRS = {
+PAIRS: dict[tuple[str, str], tuple[Function, Function]] = {
     ("C-PRC-01", "cast"): (cast_truncating, cast_good),
     ("C-PRC-01", "sum"): (sum_narrow, sum_good),
     ("C-CMP-03", "matmul"): (matmul_tiled_only, matmul_good),

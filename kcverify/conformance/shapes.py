@@ -38,7 +38,14 @@ def fitting(dims: Dims, least: dict[str, tuple[int, int]], work: int = LARGEST_W
     return out
 
 
-_COMPARE = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt}
+_COMPARE = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 
 def keeps(condition: Condition, dims: Mapping[str, int]) -> bool | None:
@@ -54,7 +61,9 @@ def allowed(dims: Dims, least: dict[str, tuple[int, int]], requires: tuple[Condi
     out = dict(dims)
     for one in requires:
         match one:
-            case Condition(Binary("%", Symbol(name), Constant(step)), "==", Constant(rest)) if name in out and rest == 0:
+            case Condition(Binary("%", Symbol(name), Constant(step)), "==", Constant(rest)) if (
+                name in out and rest == 0
+            ):
                 down = out[name] // int(step) * int(step)
                 out[name] = down if down >= least[name][0] else -(-least[name][0] // int(step)) * int(step)
     return out

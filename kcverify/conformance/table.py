@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from kcverify.conformance import composition, exceptions, order, precision, samples
 from kcverify.conformance.model import Declared, Function, Protocol, Run
 
+_DECLARED, _PROTOCOL = Declared(), Protocol()
+
 
 @dataclass(frozen=True)
 class KernelClass:
@@ -25,8 +27,8 @@ class KernelClass:
     baseline: Function
     bad: Function
     good: Function
-    declared: Declared = Declared()
-    protocol: Protocol = Protocol()
+    declared: Declared = _DECLARED
+    protocol: Protocol = _PROTOCOL
 
 
 _BF16 = Declared("bfloat16", "float32", "bfloat16")

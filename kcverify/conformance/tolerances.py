@@ -6,7 +6,7 @@ Numerical Algorithms, 2nd edition, section 3.1 (gamma), 3.5 (matrix products), 4
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import isqrt
 
@@ -39,7 +39,9 @@ def gamma(count: int, name: str) -> Derivation:
     u = unit_roundoff(name)
     product = max(count, 0) * u
     if product >= _HALF:
-        return Derivation(None, (f"gamma({count}, {name}) says nothing: {count} * {shown(u)} = {shown(product)} >= 1/2",))
+        return Derivation(
+            None, (f"gamma({count}, {name}) says nothing: {count} * {shown(u)} = {shown(product)} >= 1/2",)
+        )
     value = product / (1 - product)
     return Derivation(value, (f"gamma({count}, {name}) = {count} u / (1 - {count} u), u = {shown(u)}: {shown(value)}",))
 
@@ -132,16 +134,24 @@ def _applied(function: str, values: list[Derivation]) -> Derivation:
     numbers = [one.value for one in values if one.value is not None]
     if len(numbers) < len(values):
         return Derivation(None, lines)
-    rows = {"max": max, "min": min, "abs": lambda x: abs(x[0]), "sqrt": lambda x: _root(x[0]), "log2": lambda x: _log2(x[0])}
+    rows: dict[str, Callable[[list[Fraction]], Fraction | None]] = {
+        "max": max,
+        "min": min,
+        "abs": lambda x: abs(x[0]),
+        "sqrt": lambda x: root_up(x[0]),
+        "log2": lambda x: _log2(x[0]),
+    }
     found = rows[function](numbers) if function in rows else None
     return Derivation(found, lines if found is not None else (*lines, f"`{function}` is no number here"))
 
 
-def _root(value: Fraction) -> Fraction | None:
+def root_up(value: Fraction) -> Fraction | None:
+    """A root rounded up to a multiple of 2^-40; None of a negative number."""
     if value < 0:
         return None
-    scaled = value.numerator * 4**40 // value.denominator
-    return Fraction(isqrt(scaled) + 1, 2**40) if isqrt(scaled) ** 2 != scaled else Fraction(isqrt(scaled), 2**40)
+    scaled = _ceil(value * 4**40)
+    root = isqrt(scaled)
+    return Fraction(root if root**2 == scaled else root + 1, 2**40)
 
 
 def _log2(value: Fraction) -> Fraction | None:
@@ -157,7 +167,9 @@ def _binary(operator: str, left: Derivation, right: Derivation) -> Derivation:
         small = b.denominator == 1 and abs(b) <= 200
         return Derivation(a ** int(b) if small and (a or b >= 0) else None, lines)
     found = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a, "%": a % b if b else a}[operator]
-    return Derivation(found, lines if operator in "%" else (*lines, f"{shown(a)} {operator} {shown(b)} = {shown(found)}"))
+    return Derivation(
+        found, lines if operator in "%" else (*lines, f"{shown(a)} {operator} {shown(b)} = {shown(found)}")
+    )
 
 
 def shown(value: Fraction) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcverify.codes import Severity
-from kcverify.docgen import attribution, promotion
+from kcverify.docgen import attribution, conformance, promotion
 from kcverify.elaborate.refine import Kind
 from kcverify.output.catalogue import TABLES
 from kcverify.output.inspect import WORTHS
@@ -26,6 +26,7 @@ ANSWERS = {
     "inspect": "kcverify inspect FILE --format json",
     "compare": "kcverify compare A B --format json",
     **promotion.ANSWERS,
+    **conformance.ANSWERS,
     "catalogue": "kcverify catalogue --format json",
 }
 """Definition of each answer -> the command that prints it."""
@@ -92,6 +93,7 @@ def answers() -> Schema:
             **_working(),
             **_measured(),
             **attribution.definitions(),
+            **conformance.definitions(),
             **_tables(),
             **_differences(),
             **_streams(),

@@ -119,10 +119,29 @@ def _number(what: str, old: Fraction | None, new: Fraction | None, sign: int, sh
     return [_Respect(f"{what} {shown[1]} instead of {shown[0]}", weaker)]
 
 
+_GROWS = {("logit_span", "mass"): 1, ("flip_rate", "margin"): -1}
+"""Arguments in which a metric only grows (1) or falls (-1), so that the same limit says more on one side."""
+
+
+def _reads_more(old: Clause, new: Clause) -> bool:
+    """Whether the new clause reads a value that is never below the old one's: the same metric, graded further."""
+    if (
+        (old.metric, old.statistic) != (new.metric, new.statistic)
+        or old.limit.upper is None
+        or old.limit.lower is not None
+    ):
+        return False
+    pairs = [(name, a, b) for (name, a), (_, b) in zip(old.arguments, new.arguments, strict=True) if a != b]
+    signs = [(_GROWS.get((old.metric.name, name), 0), a, b) for name, a, b in pairs]
+    return all(isinstance(a, Fraction) and isinstance(b, Fraction) and sign * (b - a) > 0 for sign, a, b in signs)
+
+
 def _clause(old: Clause, new: Clause, ranges: Assumptions) -> Iterable[_Respect]:
     if (old.metric, old.arguments, old.statistic) != (new.metric, new.arguments, new.statistic):
-        yield _Respect(f"it limits `{_reading(new)}` and not `{_reading(old)}`", 1)
-        return
+        tighter = _reads_more(old, new)
+        yield _Respect(f"it limits `{_reading(new)}` and not `{_reading(old)}`", -1 if tighter else 1)
+        if not tighter:
+            return
     yield from _hole(old, new)
     if old.limit.hole == new.limit.hole:
         yield from _side("at most", old.limit.upper, new.limit.upper, 1, ranges)

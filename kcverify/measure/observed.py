@@ -65,11 +65,11 @@ class Observer:
         call = self.calls.pop() if self.calls else None
         self.calls.clear()
         count = len(rows.requests)
-        broken = _broken(rows.candidate) if "failure_rate" in self.own else None
+        failed = broken(rows.candidate) if "failure_rate" in self.own else None
         for index, request in enumerate(rows.requests):
             mine = rows.request_index == index
-            if broken is not None:
-                self._observe("failure_rate", request, values=[bool(broken[mine.to(broken.device)].any())])
+            if failed is not None:
+                self._observe("failure_rate", request, values=[bool(failed[mine.to(failed.device)].any())])
             if call is None:
                 continue
             times = [self.clock() - self.start]
@@ -82,8 +82,17 @@ class Observer:
                 self._observe("peak_memory", request, values=[peak_bytes(self.device)], times=times)
 
     def finish(self, requests: Sequence[Request]) -> list[str]:
-        """Observe the file of outcomes; notes on what the figures are of. Raises InputError: `data_invalid`."""
+        """Observe the file of outcomes; notes on what the figures are of. Raises InputError: `data_invalid`.
+
+        Where the file is about requests of the data, one of them without a line is observed as not given: it may be the
+        one that was never answered, and its metrics must not pass without it.
+        """
         known = {r.request_id: r for r in requests}
+        told = {o.request_id for o in self.outcomes}
+        for request in requests if not told.isdisjoint(known) else ():
+            if request.request_id not in told:
+                for metric, given in self.outcomes[0].given.items():
+                    self._observe(metric, request, **{name: [None] for name in given})
         for o in self.outcomes:
             data = known.get(o.request_id)
             fields = {**(data.fields if data else {}), **o.fields}
@@ -115,7 +124,7 @@ class Observer:
         return [note for name, note in notes.items() if name in self.own]
 
 
-def _broken(logits: Tensor) -> Tensor:
+def broken(logits: Tensor) -> Tensor:
     """Rows `[N, V]` that are no distribution, bool `[N]`."""
     top = logits.amax(-1)
     return ~torch.isfinite(top)

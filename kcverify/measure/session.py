@@ -15,7 +15,7 @@ from kcverify.elaborate.membership import belongs
 from kcverify.measure.causes import Causes
 from kcverify.measure.data import Request, load_data, text_around
 from kcverify.measure.layers import by_layer, check_by_layer
-from kcverify.measure.observed import Observer
+from kcverify.measure.observed import Observer, broken
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.premise import Run as MeasuredRun
@@ -94,6 +94,23 @@ def _requests(reference: Side, candidate: Side, data: str | None, options: Measu
     )
 
 
+def check_options(options: MeasureOptions, data: str | None) -> None:
+    """Raise InputError (`option_invalid`) for numbers that no run can have, and options that would do nothing."""
+    for option, value in (("--window", options.window), ("--limit", options.limit)):
+        if value is not None and value < 1:
+            raise input_error("option_invalid", option=option, reason=f"{value} is not a positive number")
+    if options.limit is not None and data is None:
+        reason = "recorded files without data are measured whole"
+        raise input_error("option_invalid", option="--limit", reason=reason, hint="--data FILE")
+    if not -(2**63) <= options.seed < 2**64:
+        raise input_error("option_invalid", option="--seed", reason=f"{options.seed} does not fit 64 bits")
+    if options.parse is not None and options.observations is None:
+        reason = "it judges responses of a file of observations, and none is given"
+        raise input_error("option_invalid", option="--parse", reason=reason, hint="--observations FILE")
+    if options.rows is not None and not options.by_layer:
+        raise input_error("option_invalid", option="--rows", reason="it is for --by-layer, which is not given")
+
+
 def measure_contract(
     checked: Checked, source: str, reference: str, candidate: str, data: str | None, options: MeasureOptions
 ) -> dict[str, Any]:
@@ -101,6 +118,7 @@ def measure_contract(
 
     Raises InputError for sides, data and options that are not usable. Ctrl-C ends the run with `complete` False.
     """
+    check_options(options, data)
     torch.manual_seed(options.seed)
     contract = checked.contract
     temperature = None if options.temperature is None else float(options.temperature)
@@ -127,7 +145,7 @@ def measure_contract(
         outcome = run_pair(first, watched, requests, on_rows=take, batch=options.batch, progress=options.progress)
         notes = observer.finish(requests)
     measured = build_report(monitor, one_look=options.fixed_sample)
-    measured["notes"] += notes
+    measured["notes"] += [*left_out(monitor, outcome.rows), *notes]
     locate_witnesses(measured["clauses"], requests, first.tokenizer or second.tokenizer)
     found = result(checked, measured, outcome, (first, second), data, len(requests), options)
     longest = max((len(r.token_ids) for r in requests), default=0)
@@ -144,7 +162,8 @@ def measure_contract(
 def feed(monitor: Any, contract: Contract, rows: Rows) -> None:
     """Measure a batch of rows: those with a given token where a clause needs it, all where none does or none is known.
 
-    Raises InputError (`assumption_mismatch`), MonitorInputError.
+    A row that is no distribution on either side is measured in any case, so that it fails. `left_out` notes the rows
+    that are not. Raises InputError (`assumption_mismatch`), MonitorInputError.
     """
     width = contract.assumptions.vocabulary
     if width is not None and width != rows.reference.shape[-1]:
@@ -152,15 +171,30 @@ def feed(monitor: Any, contract: Contract, rows: Rows) -> None:
         raise input_error("assumption_mismatch", assumed=f"a vocabulary of {width}", found=found)
     needed = any("sampled_ids" in c.inputs for c in type(monitor).CLAUSES)
     sampled = needed and any(i >= 0 for request in rows.requests for i in request.token_ids)
-    keep = rows.next_ids >= 0 if sampled else torch.ones_like(rows.next_ids, dtype=torch.bool)
+    keep = torch.ones_like(rows.next_ids, dtype=torch.bool)
+    if sampled:
+        keep = (rows.next_ids >= 0) | (broken(rows.reference) | broken(rows.candidate)).cpu()
     ids = [r for r, kept in zip(rows.request_ids, keep.tolist(), strict=True) if kept]
     if not ids:
         return
     monitor.update(
-        rows.reference[keep], rows.candidate[keep], request_ids=ids, sampled_ids=rows.next_ids[keep] if sampled else None,
+        rows.reference[keep], rows.candidate[keep], request_ids=ids,
+        sampled_ids=rows.next_ids[keep].clamp_min(0) if sampled else None,
         slices={k: v[keep] for k, v in masks(contract, rows).items()},
     )  # fmt: skip
     monitor.close(list(dict.fromkeys(ids)))
+
+
+def left_out(monitor: Any, rows: int) -> list[str]:
+    """The note on rows that were read and not measured, since no token follows them and a clause needs one."""
+    missing = rows - int(monitor.counts[0])
+    needed = [c.name for c in type(monitor).CLAUSES if "sampled_ids" in c.inputs]
+    if missing <= 0 or not needed:
+        return []
+    names = ", ".join(f"`{name}`" for name in needed)
+    return [
+        f"{missing} of {rows} rows were left out by every clause: no token follows them in the data, and {names} needs one"
+    ]
 
 
 def measured_run(

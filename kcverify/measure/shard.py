@@ -18,7 +18,7 @@ from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.records import FileState, Summary, packed
 from kcverify.measure.run import Rows, file_requests, run_pair
-from kcverify.measure.session import feed, load_monitor, translated
+from kcverify.measure.session import check_options, feed, load_monitor, translated
 from kcverify.measure.sides import FILE_ENDINGS, FileSide, open_file
 from kcverify.prove.check import Checked
 from kcverify.readers.shards import Shard, find, is_several, matched
@@ -80,9 +80,7 @@ def plan_of(
     Raises InputError: `option_invalid`, `side_failed`, `shard_mismatch` (every one, ten at most), `data_length` and
     those of the files and the data.
     """
-    if options.window < 1:
-        reason = f"{options.window} is not a positive number of tokens"
-        raise input_error("option_invalid", option="--window", reason=reason)
+    check_options(options, data)
     for asked, option in ((options.causes, "--causes"), (options.by_layer, "--by-layer")):
         if asked:
             reason = "it computes with kernels again, and these sides are recorded files"

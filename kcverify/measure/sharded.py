@@ -22,7 +22,7 @@ from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.premise import measured_guarantees
 from kcverify.measure.records import Records, Summary, unpacked
 from kcverify.measure.run import Outcome, interrupt_afterwards
-from kcverify.measure.session import load_monitor, measured_run, result, translated
+from kcverify.measure.session import left_out, load_monitor, measured_run, result, translated
 from kcverify.measure.shard import Job, Plan, measure_shard, plan_of
 from kcverify.prove.check import Checked
 from kcverify.runtime.errors import MonitorInputError
@@ -208,7 +208,8 @@ class Run:
         counts = sum(s.requests for s in done), sum(s.rows for s in done)
         outcome = Outcome(complete and not lost, *counts)
         measured = build_report(monitor, one_look=options.fixed_sample)
-        measured["notes"] += [*notes, *(f"shard {entry['shard']} is missing: {entry['reason']}" for entry in lost)]
+        missing = [f"shard {entry['shard']} is missing: {entry['reason']}" for entry in lost]
+        measured["notes"] += [*left_out(monitor, outcome.rows), *notes, *missing]
         _positions(measured["clauses"])
         sides = (self._side(done, 0), self._side(done, 1))
         longest = max((s.longest for s in done), default=0)

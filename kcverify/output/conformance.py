@@ -19,6 +19,11 @@ def number(value: Any) -> str:
     return "not finite" if value is None else f"{value:.3g}"
 
 
+def limit(value: Any) -> str:
+    """A tolerance: three digits, `none` where its formula says nothing."""
+    return "none" if value is None else f"{value:.3g}"
+
+
 def verdict(word: str, color: bool) -> str:
     """The word in its colour."""
     return paint(word, _STYLE.get(word, ""), color)
@@ -32,7 +37,8 @@ def run(found: Mapping[str, Any], color: bool) -> str:
     rows = [("  reading", "measured", "tolerance", "times", "")]
     order = sorted(found["readings"], key=lambda r: r["verdict"] == "within_tolerance")
     rows += [
-        (f"  {r['name']}", number(r["value"]), number(r["tolerance"]["value"]), str(r["count"]), r["verdict"]) for r in order[:_SHOWN]
+        (f"  {r['name']}", number(r["value"]), limit(r["tolerance"]["value"]), str(r["count"]), r["verdict"])
+        for r in order[:_SHOWN]
     ]
     lines += table(rows) if order else []
     if len(order) > _SHOWN:
@@ -69,7 +75,11 @@ def calibration(found: Mapping[str, Any], color: bool) -> str:
         cells = [f"{s['ordinary']} / {s['verdict']}" for s in row["states"]]
         rows.append((row["class"], row["title"], *cells, "told apart" if row["calibrated"] else "UNDER-SPECIFIED"))
     bad = [row["class"] for row in found["classes"] if not row["calibrated"]]
-    end = f"{', '.join(bad)}: the contract does not tell its kernels apart" if bad else "every class tells its kernels apart"
+    end = (
+        f"{', '.join(bad)}: the contract does not tell its kernels apart"
+        if bad
+        else "every class tells its kernels apart"
+    )
     return "\n".join([*table(rows), "", paint(end, "fail" if bad else "pass", color)])
 
 
@@ -79,7 +89,11 @@ def survey(found: Mapping[str, Any], color: bool) -> str:
     lines = [paint("kernels that leave their declaration", "bold", color)] if faults else []
     for row in faults:
         worst = row["worst"]
-        measured = "" if worst is None else f"{worst['name']}: {number(worst['value'])} against {number(worst['tolerance']['value'])}"
+        measured = (
+            ""
+            if worst is None
+            else f"{worst['name']}: {number(worst['value'])} against {limit(worst['tolerance']['value'])}"
+        )
         said = row["findings"][0]["message"] if row["findings"] else measured
         lines.append(f"  {row['kernel']}  {row['class']}  {verdict(row['verdict'], color)}  {said}")
     lines += [paint(f"  not here: {row['kernel']}: {row['reason']}", "dim", color) for row in found["not_here"]]
@@ -106,3 +120,20 @@ def entries(found: Mapping[str, Any], color: bool) -> str:
     rows += [(f"  {r['name']}", str(r["a"]), str(r["b"])) for r in found["differences"]]
     lines += table(rows) if found["differences"] else ["  the same machine, tolerance and verdict"]
     return "\n".join([*lines, "same verdict" if found["same_verdict"] else paint("another verdict", "fail", color)])
+
+
+def logits(found: Mapping[str, Any], follows: str, color: bool) -> str:
+    """Attested bound of the head with its derivation, the measurement beside it, and what follows from the bound."""
+    bound, seen = found["attested"], found["measured"]
+    loose = "" if found["looseness"] is None else f"; the bound is {found['looseness']:.3g} times that"
+    return "\n".join(
+        [
+            paint(f"{found['reference']} against {found['candidate']}", "bold", color),
+            f"  attested: logit_drift <= {bound['logit_drift']:.4g} logits ({bound['about']})",
+            *(f"    {line}" for line in bound["lines"]),
+            f"  measured: {seen['head']:.4g} by the head alone, {seen['whole']:.4g} by the whole model ({seen['about']}){loose}",
+            "",
+            paint("what follows from the attested drift of the head; the layers below it are not in it", "bold", color),
+            follows,
+        ]
+    )

@@ -355,6 +355,9 @@ def differences(doc: dict[str, Any], contract: Contract) -> list[str]:
         out += [
             f"its counterexample leaves out the clause {e['name']}" for e in entries if e and e["name"] not in all_named
         ]
+        decided = {c.name for c in contract.clauses if not _free(c)}
+        listed = [n for c in doc["claims"] for n in c.get("free", ())]
+        out += [f"it calls the clause {n} free" for n in dict.fromkeys(listed) if n in decided]
         out += [f"its counterexample says nothing about the clause {c.name}" for c in _unread(contract)]
     return out
 

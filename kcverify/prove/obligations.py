@@ -170,7 +170,7 @@ def certifiable(clause: Clause, others: Iterable[Clause]) -> bool:
         return True
     return any(
         o is not clause and o.metric is clause.metric and grade_of(o) >= grade_of(clause) and o.statistic is Statistic.MAX and o.exception == 0
-        and o.limit.upper is not None and set(o.slices) <= set(clause.slices) and o.band is None
+        and o.limit.upper is not None and (not o.slices or set() < set(clause.slices) <= set(o.slices)) and o.band is None
         for o in others
     )  # fmt: skip
 

@@ -311,3 +311,23 @@ def test_huge_finite_values() -> None:
     w[1, 3] = low
     z[2] = w[2] = low
     check(z, w)
+
+
+@pytest.mark.parametrize("size", [5.0, 86.0, 89.0, 200.0, 3000.0])
+def test_a_token_that_only_the_candidate_has_with_nearly_all_of_the_mass(size: float) -> None:
+    """Its weight is beyond float32 at the reference's maximum."""
+    z = flat(3, 200)
+    w = z + 0.01 * noise((3, 200), 28)
+    z[:, 7], w[:, 7] = -INF, size
+    check(z, w, 1.0, torch.tensor([7, 8, 9]))
+    check(z.to(torch.float16), w.to(torch.float16), 0.5)
+
+
+def test_the_oracle_keeps_its_digits_beside_huge_logits() -> None:
+    z, w = torch.zeros(1, 3), torch.tensor([[0.0, 0.0, 3e38]])
+    z[0, 2] = -300.0
+    rows = oracle_rows(z, w)
+    assert rows["tv"] == [1.0]
+    assert rows["kl_candidate_reference"][0] == pytest.approx(300 + math.log(2))
+    far = oracle_rows(torch.tensor([[0.0, -1000.0]]), torch.tensor([[0.0, -3000.0]]))
+    assert far["chi2"] == [INF] and far["tv"][0] < 1e-300

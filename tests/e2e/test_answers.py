@@ -99,9 +99,30 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "history": [(("--store", "lift.db"), 0)],
     "rebuild": [(("--store", "lift.db"), 0), (("--store", "lift.db", "--repair"), 0)],
     "rollback": [(("--store", "lift.db", "--reason", "a test"), 0)],
+    "conformance calibrate": [(("--class", "C-PRC-03", "--class", "C-EXC-02"), 0)],
+    "conformance run": [
+        ((f"{CONTRACTS}/kernels/int8_product.kc", "--kernel", "matmul.int8", "--same-process"), 1),
+        ((f"{CONTRACTS}/published/p9_reduction_order.kc", "--kernel", "sum.bfloat16", "--same-process"), 1),
+        ((f"{CONTRACTS}/kernels/int8_weight_shapes.kc", "--kernel", "weight_int8pack.unpadded"), 1),
+    ],
+    "conformance record": [((f"{CONTRACTS}/kernels/out_of_range.kc", "--kernel", "gather", "--same-process", "-o", "entry.json"), 0)],
+    "conformance compare": [(("gather.json", "indexing.json"), 1), (("gather.json", "gather.json"), 0)],
+    "conformance survey": [(("--class", "C-EXC-02", "--kernel", "indexing", "--kernel", "scaled_mm.cuda"), 1)],
+    "conformance kernels": [((), 0)],
     "catalogue": [((), 0), (("units", "codes"), 0)],
 }  # fmt: skip
 """Arguments of each command that prints JSON, and the exit code that they give."""
+
+
+def entry(name: str) -> str:
+    """An entry as a machine of its own would have written it."""
+    verdict = "violation" if name == "indexing" else "within_tolerance"
+    parts: dict[str, Any] = {
+        "format": "kcverify-conformance-entry/1", "kcverify": "0.1.0", "class": "C-EXC-02", "operation": "embedding",
+        "kernel": "gather", "declared": {}, "tolerance": None, "measurement": None, "readings": [], "calibration": [],
+        "contract": {"name": "out_of_range"}, "machine": {"processor": name}, "findings": [], "verdict": verdict, "reproduce": "",
+    }  # fmt: skip
+    return json.dumps(parts)
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +136,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(where / "dump" / f"part-{i}.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     (where / "lift.kc").write_text(LIFT, encoding="utf-8")
     (where / "result.json").write_text(result(50), encoding="utf-8")
+    for name in ("gather", "indexing"):
+        (where / f"{name}.json").write_text(entry(name), encoding="utf-8")
     (where / "failing.json").write_text(result(50, bad=True), encoding="utf-8")
     for arguments in (
         ["check", str(CONTRACTS / "rl_rollout.kc"), "--certificate", str(where / "good.json")],
-        ["promote", str(where / "lift.kc"), "--store", str(where / "lift.db"), "--evidence", str(where / "result.json")],
+        [
+            "promote",
+            str(where / "lift.kc"),
+            "--store",
+            str(where / "lift.db"),
+            "--evidence",
+            str(where / "result.json"),
+        ],
     ):
         with pytest.raises(SystemExit):
             main(arguments)
@@ -145,7 +175,9 @@ def test_the_schema_is_one() -> None:
 @pytest.mark.parametrize(
     ("command", "arguments", "code"),
     [
-        pytest.param(name, *case, marks=pytest.mark.needs("torch") if name == "measure" else ())
+        pytest.param(
+            name, *case, marks=pytest.mark.needs("torch") if name.split()[0] in ("measure", "conformance") else ()
+        )
         for name, cases in CASES.items()
         for case in cases
     ],

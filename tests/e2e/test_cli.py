@@ -249,3 +249,17 @@ def test_a_budget_shows_the_arguments_of_its_metric():
     assert "drift: logit_span(mass = 0.99) <= " in run("derive", "-", stdin=text).stdout
     text = GOOD.replace("logit_span <= 0.5 except 1%", "logit_span <= ?")
     assert "drift: logit_span <= " in run("derive", "-", stdin=text).stdout
+
+
+@pytest.mark.parametrize("option", ["--certificate", "--coq"])
+def test_a_proof_goes_to_a_file_of_its_own(option, tmp_path):
+    (tmp_path / "c.kc").write_text(GOOD, encoding="utf-8")
+    done = run("check", "c.kc", option, "-", cwd=tmp_path)
+    assert done.returncode == 2 and "name a file" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["c.kc"]
+
+
+def test_a_certificate_may_come_from_standard_input(tmp_path):
+    assert run("check", "-", "--certificate", str(tmp_path / "c.json"), stdin=GOOD).returncode == 0
+    done = run("certificate", "check", "-", stdin=(tmp_path / "c.json").read_text(encoding="utf-8"))
+    assert done.returncode == 0 and done.stdout.startswith("-: accepted")

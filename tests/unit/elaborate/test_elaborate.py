@@ -307,3 +307,11 @@ def test_a_fault_leaves_the_other_clauses() -> None:
     (contract,), diagnostics = _read("contract c\nnumerical { a: tv <= nan -> L1; b: tv <= 0.1 -> L1 }\n")
     assert [clause.name for clause in contract.clauses] == ["b"]
     assert len(diagnostics) == 1
+
+
+@pytest.mark.parametrize(
+    ("band", "words"), [("[1, 1)", "empty: it begins at 1 and leaves 1 out"), ("[1, 0.8]", "reversed: 1 is above 0.8")]
+)
+def test_a_range_without_a_number_says_why(band: str, words: str) -> None:
+    first = _faults(f"a: tv <= 0.1 when temperature in {band} -> L1", "numerical")[0]
+    assert words in first.message

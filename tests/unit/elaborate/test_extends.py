@@ -219,3 +219,22 @@ def test_both_places_are_shown(golden) -> None:  # type: ignore[no-untyped-def]
         + "contract child extends base\nnumerical { tail: tv <= 0.03 -> L1 }\nparam tol = 0.5\nassume { horizon <= 5 tokens }\n"
     )
     golden(render_all(_read(text)[1]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("block", "old", "new", "weaker"),
+    [
+        ("numerical", "logit_span(mass = 0.9) <= 0.1", "logit_span(mass = 0.99) <= 0.1", False),
+        ("numerical", "logit_span(mass = 0.9) <= 0.1", "logit_span <= 0.1", False),
+        ("numerical", "logit_span(mass = 0.9) <= 0.1", "logit_span <= 0.2", True),
+        ("numerical", "logit_span <= 0.1", "logit_span(mass = 0.9) <= 0.1", True),
+        ("numerical", "logit_span(mass = 0.9) >= 0.1", "logit_span(mass = 0.99) >= 0.1", True),
+        ("statistical", "flip_rate(margin = 0.1) <= 1%", "flip_rate <= 1%", False),
+        ("statistical", "flip_rate <= 1%", "flip_rate(margin = 0.1) <= 1%", True),
+        ("statistical", "agreement(top = 1) >= 95%", "agreement(top = 5) >= 95%", True),
+    ],
+)
+def test_a_metric_graded_further_is_no_weaker(block: str, old: str, new: str, weaker: bool) -> None:
+    text = f"contract a\n{block} {{ x: {old} -> L1 }}\ncontract b extends a\n{block} {{ x: {new} -> L1 }}\n"
+    faults = [d for d in _read(text)[1] if d.severity == "error"]
+    assert bool(faults) is weaker

@@ -160,3 +160,12 @@ def test_a_counterexample_does_not_fit_a_contract_with_a_clause_that_it_says_not
     doc["seal"] = kernel.seal(doc)
     statement(doc)
     assert differences(doc, other)[-1] == "its counterexample says nothing about the clause s"
+
+
+def test_a_clause_that_a_pair_decides_cannot_be_called_free() -> None:
+    text = "contract c\nassume { temperature = 1 }\nnumerical { t: tv <= 0.3 -> L1 }\nruntime { l: p99 latency <= 100 ms -> L1 }\nguarantee { g: tv <= 0.05 }\n"
+    contract = _contract(text)
+    doc = certificate(check(contract))
+    assert doc["claims"][0]["free"] == ["l"] and differences(doc, contract) == []
+    doc["claims"][0]["free"] = ["l", "t"]
+    assert differences(doc, contract) == ["it calls the clause t free"]

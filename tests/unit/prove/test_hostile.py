@@ -117,3 +117,12 @@ def test_a_mean_on_all_traffic_is_not_said_to_fail_by_jensen_on_a_slice(claim):
     body = "slice long = prompt_tokens >= 5\nnumerical { m: mean tv <= 0.01 -> L1; d: logit_span <= 1 on long -> L2 }\n"
     (verdict,) = checked(f"{body}guarantee {{ k: {claim} on long }}\n").verdicts
     assert verdict.status == "UNKNOWN" and "Jensen" not in verdict.reason
+
+
+@pytest.mark.parametrize(("where", "status"), [("on one", "UNKNOWN"), ("on one, two", "PROVED"), ("", "PROVED")])
+def test_a_mean_is_certified_on_each_of_its_slices(where, status):
+    """A range that holds on one slice certifies nothing about the mean on the other."""
+    slices = "slice one = prompt_tokens >= 5\nslice two = prompt_tokens < 5\n"
+    body = f"{slices}numerical {{ m: mean log_ratio <= 0.01 on one, two -> L1; d: log_ratio <= 1 {where} -> L2 }}\n"
+    verdicts = checked(f"{body}guarantee {{ k: mean log_ratio <= 0.01 on two }}\n").verdicts
+    assert verdicts[0].status == status

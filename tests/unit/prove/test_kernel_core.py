@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from fractions import Fraction
 from pathlib import Path
+
+import pytest
 
 from kcverify.prove import kernel
 
@@ -75,3 +78,10 @@ def test_the_page_states_these_numbers():
     assert f"**The rules**: {len(kernel.RULES)} of them" in page
     assert f"({len(rules) - len(kernel.RULES)} lines with those that open and close the tables)" in page
     assert f"For `REFUTED` alone: {len(counterexamples)} lines more" in page
+
+
+@pytest.mark.parametrize("text", ["1e99999999999", "1E-99999999999", "0e1000000"])
+def test_a_number_that_would_take_all_memory_is_refused_at_once(text):
+    with pytest.raises(ValueError, match="too long"):
+        kernel.num(text)
+    assert kernel.num("1E-400") == Fraction(1, 10**400)

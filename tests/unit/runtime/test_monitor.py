@@ -268,3 +268,27 @@ def test_different_monitors_do_not_merge() -> None:
 
     with pytest.raises(MonitorInputError, match="contracts"):
         Example().merge(Other())
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ("sequence of ids", {"request_ids": "ab"}),
+        ("sequence of ids", {"request_ids": None}),
+        ("uint64", {"request_ids": torch.tensor([1, 2], dtype=torch.uint64)}),
+        ("torch tensor is needed", {"sampled_ids": [1, 2]}),
+        ("holds no token ids", {"sampled_ids": torch.zeros(2, dtype=torch.complex64)}),
+        ("torch tensor is needed", {"positions": [1, 2]}),
+        ("torch tensor is needed", {"slices": {"a": [True, False]}}),
+        ("meta device", {"z": torch.zeros(2, 5, device="meta"), "w": torch.zeros(2, 5, device="meta")}),
+        ("dense", {"z": torch.zeros(2, 5).to_sparse()}),
+    ],
+)
+def test_arguments_of_other_kinds_are_named(message: str, fields: dict[str, Any]) -> None:
+    monitor, given = Example(), {"request_ids": ["a", "b"]} | fields
+    z, w = given.pop("z", torch.zeros(2, 5)), given.pop("w", torch.zeros(2, 5))
+    with pytest.raises(MonitorInputError, match=message):
+        monitor.update(z, w, **given)
+    with pytest.raises(MonitorInputError, match="no number"):
+        Example(temperature="1.0")  # type: ignore[arg-type]
+    assert monitor.report()["rows"]["total"] == 0

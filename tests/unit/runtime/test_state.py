@@ -9,6 +9,8 @@ import pickle
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +264,85 @@ def test_a_change_of_type_rounds_nothing() -> None:
     torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "watch": monitor}).half()
     assert state(monitor) == before and monitor.extremes.dtype == torch.float64
     assert state(monitor.to(torch.bfloat16)) == before
+
+
+@pytest.mark.parametrize("where", [0.2, 0.4, 0.5, 0.6, 0.8])
+def test_a_damaged_file_is_refused_and_changes_nothing(tmp_path: Path, where: float) -> None:
+    path = tmp_path / "state"
+    fed(stream(9)).save(path)
+    content = bytearray(path.read_bytes())
+    content[int(where * len(content))] ^= 4
+    path.write_bytes(content)
+    monitor = fed(stream(3))
+    before = monitor.report()
+    with pytest.raises(MonitorInputError, match="cannot be read"):
+        monitor.load(path)
+    assert monitor.report() == before
+
+
+@pytest.mark.parametrize("part", ["sums", "places", "_extra_state", "ledger", "float"])
+def test_a_state_that_lacks_a_part_changes_nothing(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "state"
+    fed(stream(9)).save(path)
+    found = torch.load(path, weights_only=True)
+    state = found["state"]
+    if part == "float":
+        state["sums"] = state["sums"].double()
+    elif part == "ledger":
+        del state["_extra_state"]["ledger"]
+    else:
+        del state[part]
+    torch.save(found, path)
+    monitor = fed(stream(3))
+    before = monitor.report()
+    with pytest.raises(MonitorInputError, match="state"):
+        monitor.load(path)
+    assert monitor.report() == before
+
+
+def test_progress_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    fed(stream(3)).save(path, {"batch": 1})
+    with pytest.raises(MonitorInputError, match="progress"):
+        fed(stream(4)).save(path, {"batch": object()})
+    assert Example().load(path) == {"batch": 1} and os.listdir(tmp_path) == ["state"]
+
+
+def test_exact_values_and_bounds_do_not_mix_through_a_file(tmp_path: Path) -> None:
+    class Bounded(Example):
+        PLAN = replace(Example.PLAN, tv_limit=0.01)
+
+    Bounded().save(tmp_path / "state")
+    with pytest.raises(MonitorInputError, match="exact"):
+        Bounded(exact=True).load(tmp_path / "state")
+
+
+def test_inference_mode_may_come_and_go() -> None:
+    with torch.inference_mode():
+        monitor = fed(stream(3))
+    z = torch.zeros(2, 64)
+    monitor.update(z, z, request_ids=["x", "y"])
+    with torch.inference_mode():
+        monitor.update(z + 1, z + 1, request_ids=["x", "z"])
+    monitor.close({"x", "y"})
+    other = Example()
+    other.merge(monitor)
+    assert other.report() == monitor.report()
+
+
+def test_threads_share_a_monitor() -> None:
+    one, many = Example(), Example()
+    batches = [(torch.randn(40, 64), f"r{index}") for index in range(24)]
+
+    def feed(monitor: Example, z: torch.Tensor, name: str) -> None:
+        monitor.update(z, z + 0.01 * z.roll(1, 0), request_ids=[name] * 40)
+        monitor.close([name])
+
+    for z, name in batches:
+        feed(one, z, name)
+    with ThreadPoolExecutor(4) as pool:
+        for job in [pool.submit(feed, many, z, name) for z, name in batches]:
+            job.result()
+    assert many.report() == one.report()
+    with pytest.raises(MonitorInputError, match="once"):
+        many.merge(many)

@@ -27,7 +27,7 @@ needs_compiler = pytest.mark.needs("compiler")
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache, and nothing remembered of compilers and kernels before and after."""
-    caches = (build.compiler, build._version, build._private_folder, library._failure, library._load)
+    caches = (build.compiler, build._version, build._private_folder, library._failure, library._load, library._tell)
     monkeypatch.setenv("KCVERIFY_CACHE", str(tmp_path))
     for cache in caches:
         cache.cache_clear()
@@ -119,3 +119,47 @@ def test_what_the_kernel_does_not_take() -> None:
     assert "float64" in library.unavailable(z.double(), w, PLAN)
     assert "beyond 256" in library.unavailable(z, w, RowPlan(frozenset(), ((300, False),)))
     assert "meta" in library.unavailable(z.to("meta"), w.to("meta"), PLAN)
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_kernel_is_built_anew(fresh: Path, damage: bytes | None) -> None:
+    source = kernel_source(RAW, torch.float32)
+    built = shared_object(source, compiler())
+    content = built.read_bytes()
+    built.write_bytes(content[: len(content) // 2] if damage is None else damage)
+    assert shared_object(source, compiler()).read_bytes() == content
+    assert [p.name for p in fresh.iterdir()] == [built.name]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        ("echo 'error: no memory' >&2; exit 1", "no memory"),
+        ("exit 0", "wrote no file"),
+        ("printf '\\377 error' >&2; exit 1", "error"),
+        ('for a; do last=$a; done; echo junk > "$last"', "does not load"),
+        ('for a; do last=$a; done; echo "int x;" | c++ -xc++ -fPIC -shared - -o "$last"', "undefined symbol"),
+    ],
+)
+def test_a_compiler_that_fails_at_the_second_kernel_is_a_reason(
+    ending: str, message: str, fresh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bad = tmp_path / "tired"
+    bad.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exec c++ --version\n'
+        f'[ -e "{tmp_path}/once" ] || {{ touch "{tmp_path}/once"; exec c++ "$@"; }}\n{ending}\n'
+    )
+    bad.chmod(0o755)
+    monkeypatch.setenv("CXX", str(bad))
+    z, w = rows()
+    assert message in library.unavailable(z, w, PLAN)
+    got = row_statistics(z, w, PLAN, backend="lean").values
+    assert row_statistics(z, w, PLAN).values["logit_span"].tolist() == got["logit_span"].tolist()
+
+
+def test_a_folder_that_others_may_write_into_is_not_used(fresh: Path) -> None:
+    assert cache_folder() == fresh
+    fresh.chmod(0o777)
+    assert cache_folder() != fresh

@@ -1,0 +1,150 @@
+"""From a kernel's tolerance to logit drift: a norm bound for the head that holds for every input, and what is measured.
+
+After an RMS norm the hidden state is `x = g * n` with `‖n‖ <= sqrt(K)`. A head kernel with tolerance t, weights W' in its
+format and operands rounded by at most v (relative) gives, for every token v of the vocabulary,
+
+    |z' - x W| <= Σ_k |x_k| ((t (1 + v) + v) |W'_vk| + |W'_vk - W_vk|) <= sqrt(K) ‖g * ((t (1 + v) + v) |W'_v| + |W'_v - W_v|)‖
+
+(Cauchy and Schwarz). The norms are computed in float64 and moved up by more than their rounding: this is `attested`, of the
+weights alone. What the layers below add is `measured`, on given tokens, and bounds nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kcverify.conformance import tolerances as t
+from kcverify.conformance.model import Declared, Derivation
+from kcverify.conformance.operations import BY_NAME
+from kcverify.diagnostics import input_error
+from kcverify.measure.kernels import multiply
+from kcverify.measure.model import forward
+from kcverify.measure.sides import Basis, KernelSide
+
+_UP = 1 + 2.0**-30
+"""Above the rounding of a float64 sum of up to 2^20 terms."""
+
+OPERANDS = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "int8": "float32",
+    "int4": "float32",
+    "int8_bf16": "bfloat16",
+    "int4_bf16": "bfloat16",
+}
+"""Format that a head kernel takes its operands in; formats that quantise operands by their peak have no norm bound here."""
+
+
+@dataclass(frozen=True)
+class Attested:
+    """A bound on the drift of every logit, for every token and every hidden state after the norm."""
+
+    value: Fraction
+    lines: tuple[str, ...]
+
+
+def coefficient(kernel: str, terms: int) -> Derivation:
+    """`t (1 + v) + v` of a head kernel with float32 sums. Raises InputError: `head_unbounded`."""
+    if kernel not in OPERANDS:
+        raise input_error(
+            "head_unbounded", kernel=kernel, reason="its operands are quantised by their peak, which no norm bounds"
+        )
+    operands = OPERANDS[kernel]
+    packed = kernel not in ("float32", "bfloat16")
+    inner = t.rounded_to(t.gamma(terms + (4 if packed else 0), "float32"), operands)
+    v = Fraction(0) if operands == "float32" else t.unit_roundoff(operands)
+    if inner.value is None:
+        raise input_error("head_unbounded", kernel=kernel, reason=inner.lines[-1])
+    value = inner.value * (1 + v) + v
+    return Derivation(value, (*inner.lines, f"operands rounded by {t.shown(v)}: t (1 + v) + v = {t.shown(value)}"))
+
+
+def _stored(basis: Basis) -> Tensor:
+    """What the head kernel multiplies with, float64 `[V, K]`; scales of bfloat16 kernels are rounded."""
+    weight: Tensor = basis.kernel.weights(basis.model.tensors[basis.model.head])
+    return weight.double()
+
+
+def attested(basis: Basis) -> Attested:
+    """How far the head kernel's logits lie from the exact ones. Raises InputError: `head_unbounded`."""
+    model = basis.model
+    gain, weight = model.tensors["output_norm.weight"].double(), model.tensors[model.head].double()
+    terms = weight.shape[1]
+    factor = coefficient(basis.kernel.name, terms)
+    stored = _stored(basis)
+    assert factor.value is not None
+    size = (gain * stored).norm(dim=1) * (float(factor.value) * _UP) + (gain * (stored - weight)).norm(dim=1)
+    peak = Fraction(float(size.max()) * _UP)
+    norm = BY_NAME["rms_norm"].tolerance([torch.zeros(1, terms)], Declared())
+    if norm.value is None:
+        raise input_error("head_unbounded", kernel=basis.kernel.name, reason=norm.lines[-1])
+    room = (1 + norm.value) * (1 + t.unit_roundoff("float32"))
+    root = t.root_up(Fraction(terms))
+    assert root is not None
+    value = peak * root * room
+    lines = (
+        *factor.lines, f"largest row of the head, with the norm's gain: {float(peak):.4g}",
+        f"sqrt({terms}) and the rounding of the norm: {float(value):.4g} logits",
+    )  # fmt: skip
+    return Attested(value, lines)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Largest drifts on given tokens: of the head alone on equal hidden states, and of the whole model."""
+
+    tokens: int
+    head: float
+    whole: float
+
+
+def measured(reference: KernelSide, candidate: KernelSide, batches: Sequence[Tensor]) -> Measured:
+    """Drift of the logits on token ids `[1, seq]`: head swapped alone, everything swapped."""
+    one, other = _basis(reference), _basis(candidate)
+    head = whole = 0.0
+    tokens = 0
+    for ids in batches:
+        found: dict[str, Tensor] = {}
+
+        def linear(name: str, x: Tensor, found: dict[str, Tensor] = found) -> Tensor:
+            if name == one.model.head:
+                found["x"] = x
+            return multiply(one.kernel, x, one.packed[name])
+
+        with torch.no_grad():
+            base = forward(one.model, linear, ids, torch.float32).double()
+            swapped = multiply(other.kernel, found["x"], other.packed[other.model.head]).double()
+            every = candidate.logits(ids).double()
+        head, whole = max(head, float((swapped - base).abs().max())), max(whole, float((every - base).abs().max()))
+        tokens += ids.numel()
+    return Measured(tokens, head, whole)
+
+
+def _basis(side: KernelSide) -> Basis:
+    if side.basis is None:
+        raise input_error("head_unbounded", kernel=side.name, reason="only the shipped models show their weights")
+    return side.basis
+
+
+def drift(reference: KernelSide, candidate: KernelSide, batches: Sequence[Tensor]) -> Mapping[str, Any]:
+    """Both bounds added, the measurement beside them, and how loose the bound is. Raises InputError: `head_unbounded`."""
+    parts = [attested(_basis(side)) for side in (reference, candidate)]
+    value = parts[0].value + parts[1].value
+    seen = measured(reference, candidate, batches)
+    return {
+        "attested": {
+            "evidence": "attested", "about": "the head alone, every token of every text", "value": value,
+            "lines": [f"{side.name}: {line}" for side, part in zip((reference, candidate), parts, strict=True) for line in part.lines],
+        },
+        "measured": {
+            "evidence": "measured", "about": f"{seen.tokens} tokens; bounds nothing on other text", "head": seen.head,
+            "whole": seen.whole, "tokens": seen.tokens,
+        },
+        "looseness": float(value) / seen.head if seen.head else None,
+    }  # fmt: skip

@@ -1,0 +1,135 @@
+"""Schema of the answers of `kcverify conformance` and of the entries of its corpus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcverify.codes import Severity
+
+Schema = dict[str, Any]
+
+ANSWERS = {
+    "calibration": "kcverify conformance calibrate --format json",
+    "conformance_run": "kcverify conformance run FILE --kernel K --format json",
+    "conformance_entry": "kcverify conformance record FILE --kernel K --output ENTRY --format json; also the entry's own format",
+    "entries_compared": "kcverify conformance compare A B --format json",
+    "survey": "kcverify conformance survey --format json",
+    "kernels": "kcverify conformance kernels --format json",
+}
+"""Definition of each answer -> the command that prints it."""
+
+VERDICTS = ("within_tolerance", "violation", "under_specified", "inconclusive")
+"""Of a kernel-level contract."""
+
+_TEXT: Schema = {"type": "string"}
+_MAYBE: Schema = {"type": ["string", "null"]}
+_NUMBER: Schema = {"type": "number"}
+_MAYBE_NUMBER: Schema = {"type": ["number", "null"], "description": "null: not finite, or a formula that says nothing"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_FLAG: Schema = {"type": "boolean"}
+_VERDICT: Schema = {"enum": list(VERDICTS)}
+_CODE: Schema = {"enum": [0, 1, 2, 3, 4]}
+
+
+def _object(required: Schema, **optional: Schema) -> Schema:
+    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
+
+
+def _list(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _maybe(item: Schema) -> Schema:
+    return {"anyOf": [item, {"type": "null"}]}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def definitions() -> dict[str, Schema]:
+    """The definitions of `ANSWERS` and what they are made of."""
+    return {**_runs(), **_tables()}
+
+
+def _runs() -> dict[str, Schema]:
+    """One kernel under one contract, and the entry that is kept of it."""
+    run = {
+        "class": _TEXT, "operation": _TEXT, "kernel": _TEXT, "verdict": _VERDICT, "declared": {"type": "object"}, "seed": _COUNT,
+        "trials": _COUNT, "distributions": _list(_TEXT), "worst": _maybe(_ref("kernel_reading")),
+        "readings": _list(_ref("kernel_reading")), "findings": _list(_ref("kernel_finding")), "notes": _list(_TEXT),
+    }  # fmt: skip
+    head = {"kcverify": _TEXT, "exit_code": _CODE}
+    about = _object(
+        {"name": _TEXT, "version": _TEXT, "file": _TEXT, "trials_asked": _COUNT, "severity": _list(_TEXT)},
+    )
+    states = _list(_object({"state": _TEXT, "kernel": _TEXT, "verdict": _VERDICT}))
+    return {
+        "tolerance": _object({"exact": _MAYBE, "value": _MAYBE_NUMBER, "lines": _list(_TEXT)}),
+        "kernel_reading": _object(
+            {"name": _TEXT, "value": _MAYBE_NUMBER, "where": _TEXT, "slack": _NUMBER, "tolerance": _ref("tolerance"), "verdict": _VERDICT},
+            count=_COUNT,
+        ),
+        "kernel_finding": _object(
+            {"code": _TEXT, "slug": _TEXT, "severity": {"enum": [s.value for s in Severity]}, "message": _TEXT, "hint": _TEXT}
+        ),
+        "machine": _object(
+            {
+                "processor": _TEXT, "features": _list(_TEXT), "devices": _list(_TEXT), "torch": _TEXT, "python": _TEXT,
+                "system": _TEXT, "kcverify": _TEXT,
+            }
+        ),
+        "kernel_run": _object(run),
+        "conformance_run": _object({**head, "contract": about, **run, "calibration": states, "machine": _ref("machine")}),
+        "conformance_entry": _object(
+            {
+                "format": {"const": "kcverify-conformance-entry/1"}, "kcverify": _TEXT, "contract": about, "class": _TEXT,
+                "operation": _TEXT, "kernel": _TEXT, "declared": {"type": "object"}, "machine": _ref("machine"),
+                "tolerance": _maybe(_ref("tolerance")),
+                "measurement": _maybe(_object({"name": _TEXT, "value": _MAYBE_NUMBER, "slack": _NUMBER, "where": _TEXT})),
+                "readings": _list(_ref("kernel_reading")), "calibration": states, "findings": _list(_ref("kernel_finding")),
+                "verdict": _VERDICT, "reproduce": _TEXT,
+            }
+        ),
+    }  # fmt: skip
+
+
+def _tables() -> dict[str, Schema]:
+    """What is about several kernels or entries."""
+    head = {"kcverify": _TEXT, "exit_code": _CODE}
+    return {
+        "entries_compared": _object(
+            {
+                **head, "contract": _TEXT, "kernel": _TEXT, "same_verdict": _FLAG,
+                "differences": _list(_object({"name": _TEXT, "a": {}, "b": {}})),
+            }
+        ),
+        "calibration": _object({**head, "classes": _list(_ref("calibrated_class"))}),
+        "calibrated_class": _object(
+            {
+                "class": _TEXT, "title": _TEXT, "statement": _TEXT, "operation": _TEXT, "tolerance": _TEXT, "calibrated": _FLAG,
+                "states": _list(
+                    _object(
+                        {
+                            "state": {"enum": ["baseline", "bad", "good"]}, "kernel": _TEXT, "ordinary": {"enum": ["pass", "fail"]},
+                            "verdict": _VERDICT, "worst": _maybe(_ref("kernel_reading")),
+                        }
+                    )
+                ),
+            }
+        ),
+        "survey": _object(
+            {
+                **head, "runs": _list(_ref("kernel_run")), "not_here": _list(_object({"kernel": _TEXT, "reason": _TEXT})),
+                "machine": _ref("machine"),
+            }
+        ),
+        "kernels": _object(
+            {
+                **head,
+                "kernels": _list(
+                    _object({"kernel": _TEXT, "operation": _TEXT, "note": _TEXT, "classes": _list(_TEXT), "formats": _TEXT})
+                ),
+            }
+        ),
+    }  # fmt: skip

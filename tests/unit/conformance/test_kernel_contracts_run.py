@@ -1,0 +1,157 @@
+"""Kernel contracts as they run: shipped ones give what line 1 says; what is wrong with a contract is a finding."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kcverify.conformance import contract as run
+from kcverify.conformance.isolate import contract_here, kernels_of
+from kcverify.conformance.kernels import BY_NAME
+from kcverify.conformance.model import Verdict
+from kcverify.conformance.table import BY_ID
+from kcverify.diagnostics import InputError
+
+ROOT = Path(__file__).parents[3] / "contracts"
+SHIPPED = [p for p in sorted(ROOT.rglob("*.kc")) if "\nkernel contract " in p.read_text(encoding="utf-8")]
+
+PLAIN = """kernel contract c version "1"
+  class {row}
+scope {{ op {op}; dtypes {dtypes}; shapes m in [1, 12], n in [2, 12], k in [2, {most}] }}
+requires {{ finite(a){requires} }}
+ensures {{ finite(out){ensures} }}
+tolerance {{ {tolerance} }}
+oracle {{ {op} in float64 }}
+measure {{ trials 4; distributions normal; seed 3; confidence 95% }}
+violation {{ residual exceeds tolerance -> L2 }}
+"""
+
+
+def plain(row="C-PRC-01", op="matmul", dtypes="float32 -> float32", most="64", requires="", ensures="", tolerance=None):
+    limit = tolerance or "backward_error <= gamma(k, float32) + unit_roundoff(float32)"
+    return PLAIN.format(row=row, op=op, dtypes=dtypes, most=most, requires=requires, ensures=ensures, tolerance=limit)
+
+
+def expectations():
+    for path in SHIPPED:
+        line = path.read_text(encoding="utf-8").splitlines()[0]
+        findings = re.findall(r"finding ([\w, ]+)", line)
+        for verdict, names in re.findall(r"kernels (\w+) ([^;]+)", line):
+            for name in names.split(","):
+                yield pytest.param(
+                    path,
+                    name.strip(),
+                    verdict,
+                    findings[0].split(", ") if findings else [],
+                    id=f"{path.stem}-{name.strip()}",
+                )
+
+
+@pytest.mark.parametrize(("path", "kernel", "verdict", "findings"), list(expectations()))
+def test_a_shipped_contract_gives_what_its_first_line_says(path, kernel, verdict, findings):
+    if kernel in BY_NAME and BY_NAME[kernel].risky:
+        pytest.skip("runs in a process of its own: test_kernel_survey")
+    found = contract_here(path.read_text(encoding="utf-8"), str(path), None, kernel)
+    assert found["verdict"] == verdict, found["worst"]
+    assert set(findings) <= {d["slug"] for d in found["findings"]}
+
+
+def test_ten_are_shipped():
+    assert len(SHIPPED) >= 10
+
+
+def slugs(text, kernel="matmul.float32"):
+    found = contract_here(text, "c.kc", None, kernel)
+    return found["verdict"], {d["slug"] for d in found["findings"]}
+
+
+def test_a_good_kernel_under_a_sound_contract():
+    assert slugs(plain()) == ("within_tolerance", set())
+
+
+def test_a_limit_that_says_nothing_is_under_specified():
+    text = plain(tolerance="backward_error <= gamma(k, bfloat16)", most="512")
+    assert slugs(text) == ("under_specified", {"tolerance_fails_closed"})
+
+
+def test_a_limit_that_the_good_kernel_breaks_says_nothing_about_the_kernel():
+    verdict, found = slugs(plain(tolerance="backward_error <= 2^-60"), "kcverify.conformance.samples:matmul_narrow")
+    assert verdict == "under_specified"
+    assert "good_fails" in found
+
+
+def test_shapes_that_hide_the_fault_are_under_specified():
+    """Only multiples of 16: the kernel that drops tails passes."""
+    text = plain("C-CMP-03", requires="; k % 16 == 0", most="64")
+    assert slugs(text) == ("under_specified", {"fault_passes"})
+
+
+def test_only_shapes_that_keep_the_preconditions_are_drawn():
+    text = plain(requires="; k % 8 == 0")
+    found = contract_here(text, "c.kc", None, "matmul.float32")
+    assert found["verdict"] == "within_tolerance"
+    for row in found["readings"]:
+        for k in re.findall(r"\d+x(\d+), \d+x\d+", row["where"]):
+            assert int(k) % 8 == 0
+
+
+@pytest.mark.parametrize(
+    "kind", ["backward_error", "forward_error", "relative_error", "absolute_error", "ulp_error", "mismatch_rate"]
+)
+def test_every_kind_of_error_is_measured(kind):
+    loose, strict = (plain(tolerance=f"{kind} <= {limit}", op="linear") for limit in ("100000000", "0"))
+    assert contract_here(loose, "c.kc", None, "linear.float32")["verdict"] == "within_tolerance"
+    found = contract_here(strict, "c.kc", None, "linear.bfloat16")
+    assert found["worst"]["verdict"] == "violation" or found["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (plain("C-XXX-99"), "none of"),
+        (plain("C-EXC-02"), "is about embedding"),
+        (plain(dtypes="float4_e2m1 -> float32"), "can be drawn"),
+        (plain(ensures="; denormals(out) == sometimes"), "one of preserve, flush"),
+    ],
+)
+def test_a_contract_that_cannot_run_is_an_input_error(text, reason):
+    with pytest.raises(InputError) as stop:
+        contract_here(text, "c.kc", None, "matmul.float32")
+    assert reason in stop.value.diagnostics[0].message
+
+
+def test_the_contract_is_chosen_by_name():
+    both = plain() + plain().replace("contract c", "contract d")
+    kernels = kernels_of(both, "c.kc")
+    assert run.select(kernels, "d", "c.kc").name == "d"
+    for name in (None, "e"):
+        with pytest.raises(InputError):
+            run.select(kernels, name, "c.kc")
+
+
+def test_declarations_are_read_off_the_postconditions():
+    text = plain(ensures="; denormals(out) == flush; determinism(out) == run_to_run; summation(out) == pairwise")
+    (contract,) = kernels_of(text, "c.kc")
+    found = run.declared(contract, "c.kc")
+    assert (found.denormals, found.determinism, found.summation, found.accumulator) == (
+        "flush",
+        "run_to_run",
+        "pairwise",
+        "float32",
+    )
+
+
+def test_shipped_kernels_of_formats_keep_their_own_oracle():
+    text = plain(op="linear", tolerance="backward_error <= gamma(k, float32) + 6 * unit_roundoff(float32)")
+    assert contract_here(text, "c.kc", None, "format.int4")["verdict"] == Verdict.WITHIN.value
+
+
+def test_the_table_of_classes_can_be_run_from_contracts():
+    for row in BY_ID.values():
+        assert row.statement
+        assert row.tolerance
+        assert row.operations
