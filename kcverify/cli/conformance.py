@@ -189,10 +189,11 @@ def logits(
     as_json = wants_json(format)
     _torch()
     parameters, rho = arguments.assumptions([*(assume or []), *context.args])
-    found = _drift(reference, candidate, data, limit, gguf)
     from kcverify.bounds.calculator import compute
+    from kcverify.conformance.head import of_formats
     from kcverify.output import bounds
 
+    found = of_formats(reference, candidate, data, limit, gguf)
     value = found["attested"].pop("value")
     lines = compute("logit_drift", value, parameters, rho)
     found["attested"]["logit_drift"] = float(value)
@@ -202,36 +203,6 @@ def logits(
     else:
         say(output.logits(answer, bounds.text(lines), common.color()))
     return 0
-
-
-def _drift(reference: str, candidate: str, data: str | None, limit: int, gguf: str | None) -> dict[str, Any]:
-    """Bound and measurement of two formats of one model. Raises InputError."""
-    from pathlib import Path
-
-    import torch
-
-    from kcverify.conformance.head import drift
-    from kcverify.diagnostics import input_error
-    from kcverify.measure.data import load_data
-    from kcverify.measure.sides import FileSide, open_pair
-    from kcverify.resources import data_path
-
-    one, other = open_pair(reference, candidate, gguf=None if gguf is None else Path(gguf))
-    if isinstance(one, FileSide) or isinstance(other, FileSide) or one.basis is None or other.basis is None:
-        raise input_error(
-            "head_unbounded", kernel=f"{reference}, {candidate}", reason="only the shipped models show their weights"
-        )
-    left, right = one.basis.model.tensors, other.basis.model.tensors
-    if left.keys() != right.keys() or not all(torch.equal(left[name], right[name]) for name in left):
-        raise input_error("head_unbounded", kernel=candidate, reason="it is another model than the reference's")
-    requests = load_data(
-        data or str(data_path("heldout.txt")),
-        window=256,
-        tokenizer=one.tokenizer,
-        vocabulary=one.vocabulary,
-        limit=limit,
-    )
-    return dict(drift(one, other, [torch.tensor([r.token_ids]) for r in requests]))
 
 
 def _classes(names: list[str] | None) -> tuple[Any, ...]:

@@ -104,10 +104,20 @@ def protocol(contract: KernelContract, row: KernelClass) -> Protocol:
     return Protocol(trials, names, p.seed or q.seed, p.confidence, contract.scope.shapes or q.shapes, contract.requires)
 
 
+def prepared(contract: KernelContract, file: str) -> tuple[KernelClass, Declared, Protocol]:
+    """Class, declaration and protocol. Raises InputError `kernel_contract_missing` for what cannot run."""
+    row = class_of(contract, file)
+    given, how = declared(contract, file), protocol(contract, row)
+    operation = BY_NAME.get(contract.scope.operation)
+    if operation is not None and shapes.unreachable(operation, how):
+        raise _missing(file, "no shape that is drawn from `shapes` keeps `requires`")
+    return row, given, how
+
+
 def run_contract(contract: KernelContract, kernel: str, file: str) -> dict[str, Any]:
     """The kernel under the contract, and the contract under its class's calibration, as data. Raises InputError."""
-    row, function = class_of(contract, file), find(kernel)
-    given, how = declared(contract, file), protocol(contract, row)
+    row, given, how = prepared(contract, file)
+    function = find(kernel)
     shipped = SHIPPED.get(kernel)
     own = shipped.operation if shipped is not None and base(shipped.operation) == contract.scope.operation else ""
     run = _limited(row, function, contract, given, how, own)

@@ -3,9 +3,9 @@
 After an RMS norm the hidden state is `x = g * n` with `‖n‖ <= sqrt(K)`. A head kernel with tolerance t, weights W' in its
 format and operands rounded by at most v (relative) gives, for every token v of the vocabulary,
 
-    |z' - x W| <= Σ_k |x_k| ((t (1 + v) + v) |W'_vk| + |W'_vk - W_vk|) <= sqrt(K) ‖g * ((t (1 + v) + v) |W'_v| + |W'_v - W_v|)‖
+    |z' - x W| <= Σ_k |x_k| ((t (1 + v) + v) S_vk + |W'_vk - W_vk|) <= sqrt(K) ‖g * ((t (1 + v) + v) S_v + |W'_v - W_v|)‖
 
-(Cauchy and Schwarz). The norms are computed in float64 and moved up by more than their rounding: this is `attested`, of the
+(Cauchy and Schwarz), S = |W'|, or the parts that a zero point cancels. The norms are computed in float64 and moved up by more than their rounding: this is `attested`, of the
 weights alone. What the layers below add is `measured`, on given tokens, and bounds nothing elsewhere.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +22,13 @@ from torch import Tensor
 
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.model import Declared, Derivation
-from kcverify.conformance.operations import BY_NAME
+from kcverify.conformance.operations import BY_NAME, weight_size
 from kcverify.diagnostics import input_error
+from kcverify.measure.data import load_data
 from kcverify.measure.kernels import multiply
 from kcverify.measure.model import forward
-from kcverify.measure.sides import Basis, KernelSide
+from kcverify.measure.sides import Basis, FileSide, KernelSide, open_pair
+from kcverify.resources import data_path
 
 _UP = 1 + 2.0**-30
 """Above the rounding of a float64 sum of up to 2^20 terms."""
@@ -79,7 +82,8 @@ def attested(basis: Basis) -> Attested:
     factor = coefficient(basis.kernel.name, terms)
     stored = _stored(basis)
     assert factor.value is not None
-    size = (gain * stored).norm(dim=1) * (float(factor.value) * _UP) + (gain * (stored - weight)).norm(dim=1)
+    rounded = weight_size(basis.kernel, model.tensors[model.head])
+    size = (gain * rounded).norm(dim=1) * (float(factor.value) * _UP) + (gain * (stored - weight)).norm(dim=1)
     peak = Fraction(float(size.max()) * _UP)
     norm = BY_NAME["rms_norm"].tolerance([torch.zeros(1, terms)], Declared())
     if norm.value is None:
@@ -87,7 +91,7 @@ def attested(basis: Basis) -> Attested:
     room = (1 + norm.value) * (1 + t.unit_roundoff("float32"))
     root = t.root_up(Fraction(terms))
     assert root is not None
-    value = peak * root * room
+    value = peak * root * room + (terms + 2) * t.smallest_normal("float32")
     lines = (
         *factor.lines, f"largest row of the head, with the norm's gain: {float(peak):.4g}",
         f"sqrt({terms}) and the rounding of the norm: {float(value):.4g} logits",
@@ -139,7 +143,7 @@ def drift(reference: KernelSide, candidate: KernelSide, batches: Sequence[Tensor
     seen = measured(reference, candidate, batches)
     return {
         "attested": {
-            "evidence": "attested", "about": "the head alone, every token of every text", "value": value,
+            "evidence": "attested", "about": "the head alone, every token of every text, for kernels that keep C-PRC-01", "value": value,
             "lines": [f"{side.name}: {line}" for side, part in zip((reference, candidate), parts, strict=True) for line in part.lines],
         },
         "measured": {
@@ -148,3 +152,16 @@ def drift(reference: KernelSide, candidate: KernelSide, batches: Sequence[Tensor
         },
         "looseness": float(value) / seen.head if seen.head else None,
     }  # fmt: skip
+
+
+def of_formats(reference: str, candidate: str, data: str | None, limit: int, gguf: str | None) -> dict[str, Any]:
+    """`drift` of two formats of one shipped model, on a text (the shipped one if None). Raises InputError."""
+    one, other = open_pair(reference, candidate, gguf=None if gguf is None else Path(gguf))
+    if isinstance(one, FileSide) or isinstance(other, FileSide):
+        raise input_error("head_unbounded", kernel=f"{reference}, {candidate}", reason="a file shows no weights")
+    left, right = _basis(one).model.tensors, _basis(other).model.tensors
+    if left.keys() != right.keys() or not all(torch.equal(left[name], right[name]) for name in left):
+        raise input_error("head_unbounded", kernel=candidate, reason="it is another model than the reference's")
+    text = data or str(data_path("heldout.txt"))
+    requests = load_data(text, window=256, tokenizer=one.tokenizer, vocabulary=one.vocabulary, limit=limit)
+    return dict(drift(one, other, [torch.tensor([r.token_ids]) for r in requests]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kcverify.conformance import answer
-from kcverify.conformance.contract import class_of, run_contract, select
+from kcverify.conformance.contract import prepared, run_contract, select
 from kcverify.conformance.kernels import BY_NAME, find
 from kcverify.conformance.kernels import Row as Kernel
 from kcverify.conformance.model import Verdict
@@ -25,6 +25,9 @@ from kcverify.source import Source
 
 LIMIT = 300
 """Seconds that a process may take."""
+
+_OURS = 70
+"""Exit code of a process in which kcverify itself failed: what a kernel raises is caught before."""
 
 
 def survey_here(kernel: Kernel, row: KernelClass) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def contract_here(text: str, file: str, name: str | None, kernel: str) -> dict[s
 
 def contract_apart(contract: KernelContract, text: str, file: str, kernel: str, limit: int = LIMIT) -> dict[str, Any]:
     """A contract on a kernel in a process of its own. Raises InputError for a kernel or class that is not there."""
-    row = class_of(contract, file)
+    row, _, _ = prepared(contract, file)
     if kernel not in BY_NAME:
         find(kernel)
     found = _apart({"text": text, "file": file, "contract": contract.name, "kernel": kernel}, limit)
@@ -97,6 +100,8 @@ def _apart(job: dict[str, Any], limit: int = LIMIT) -> dict[str, Any] | str:
     if done.returncode < 0:
         return f"signal {signal.Signals(-done.returncode).name}"
     last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+    if done.returncode == _OURS:
+        raise RuntimeError(last[0])
     return f"exit code {done.returncode}: {last[0]}"
 
 
@@ -110,4 +115,8 @@ def main(out: str, job: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.stdin.read()))
+    try:
+        main(sys.argv[1], json.loads(sys.stdin.read()))
+    except Exception as error:
+        sys.stderr.write(f"\n{type(error).__name__}: {' '.join(str(error).split())}\n")
+        sys.exit(_OURS)

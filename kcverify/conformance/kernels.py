@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +31,10 @@ from kcverify.measure.kernels import KERNELS, multiply
 
 def _here() -> str:
     return ""
+
+
+def _compiler() -> str:
+    return "" if shutil.which(os.environ.get("CXX", "g++")) else "no C++ compiler for torch.compile"
 
 
 def _cuda() -> str:
@@ -104,6 +110,17 @@ def int_mm_strided(a: Tensor, b: Tensor) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """torch's attention of one head."""
     return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
+
+
+def compiled_layer_norm(x: Tensor) -> Tensor:
+    """torch's norm through `torch.compile`, which fuses it anew."""
+    if "layer_norm" not in _COMPILED:
+        _COMPILED["layer_norm"] = torch.compile(samples.layer_norm_good)
+    out: Tensor = _COMPILED["layer_norm"](x)
+    return out
+
+
+_COMPILED: dict[str, Function] = {}
 
 
 def rms_norm(x: Tensor) -> Tensor:
@@ -200,6 +217,10 @@ def _each(name: str, operation: str, kernel: Function, formats: tuple[str, ...] 
 ROWS: tuple[Row, ...] = (
     *_each("matmul", "matmul", samples.matmul_good), *_each("linear", "linear", F.linear), *_each("sum", "sum", samples.sum_good),
     *_each("softmax", "softmax", samples.softmax_good), *_each("layer_norm", "layer_norm", samples.layer_norm_good),
+    Row(
+        "layer_norm.compiled", "layer_norm", compiled_layer_norm, _F32, "eager against torch.compile", ("C-CMP-01",),
+        (("m", 16, 16), ("n", 96, 96)), risky=True, needs=_compiler,
+    ),
     *_each("rms_norm", "rms_norm", rms_norm), *_each("attention", "attention", attention),
     *_each("logsumexp", "logsumexp", logsumexp), *_each("variance", "variance", variance, ("float32",)),
     *_each("multiply", "multiply", samples.multiply_good), *_each("relu", "relu", relu),

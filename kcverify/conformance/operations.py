@@ -17,7 +17,7 @@ from torch import Tensor
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.model import Declared, Derivation, exact
 from kcverify.conformance.probes import DTYPES, Shape
-from kcverify.measure.kernels import KERNELS, Kernel
+from kcverify.measure.kernels import GROUP, KERNELS, Kernel
 
 Dims = Mapping[str, int]
 EPSILON = 1e-5
@@ -231,6 +231,26 @@ ROWS: tuple[Operation, ...] = (
 """`embedding`, `all_reduce` have classes of their own and no row: their results are exact or come from processes."""
 
 
+def _with_zero_points(row: Kernel, w: Tensor) -> Tensor:
+    """`|code - 8| scale + |zero|` of a group is at most 2.2 of its largest weight, and the two may cancel."""
+    columns = w.shape[1]
+    missing = -columns % GROUP
+    peaks = F.pad(w.double().abs(), (0, missing)).reshape(w.shape[0], -1, GROUP).amax(-1)
+    return row.weights(w).double().abs() + 2.2 * peaks.repeat_interleave(GROUP, 1)[:, :columns]
+
+
+def _as_stored(row: Kernel, w: Tensor) -> Tensor:
+    return row.weights(w).double().abs()
+
+
+_SIZES = {"int4": _with_zero_points, "int4_bf16": _with_zero_points}
+
+
+def weight_size(row: Kernel, w: Tensor) -> Tensor:
+    """What a format's kernel rounds relative to, `[N, K]` float64: the stored weight, and the parts that it is made of."""
+    return _SIZES.get(row.name, _as_stored)(row, w)
+
+
 def _packed(row: Kernel) -> Operation:
     """A weight in a format, multiplied by its kernel: the oracle multiplies what the codes and scales stand for."""
 
@@ -242,8 +262,7 @@ def _packed(row: Kernel) -> Operation:
         return a @ b.mT
 
     def magnitude(x: Tensor, w: Tensor) -> Tensor:
-        a, b = parts(x, w)
-        return a.abs() @ b.abs().mT
+        return row.inputs(x.float()).double().abs() @ weight_size(row, w.float()).mT
 
     def tolerance(args: list[Tensor], d: Declared) -> Derivation:
         """A zero and a scale for each weight, and a scale for each sum: four roundings more than a sum has."""

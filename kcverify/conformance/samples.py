@@ -221,8 +221,19 @@ def cast_truncating(x: Tensor) -> Tensor:
     return torch.where(over, codes - 1, codes).view(torch.float8_e4m3fn)
 
 
+def logsumexp_wide(x: Tensor) -> Tensor:
+    """In float32, rounded once."""
+    return torch.logsumexp(x.float(), -1).to(x.dtype)
+
+
+def logsumexp_unshifted(x: Tensor) -> Tensor:
+    """Without the maximum: overflows."""
+    return x.float().exp().sum(-1).log().to(x.dtype)
+
+
 PAIRS: dict[tuple[str, str], tuple[Function, Function]] = {
     ("C-PRC-01", "cast"): (cast_truncating, cast_good),
+    ("C-PRC-02", "logsumexp"): (logsumexp_unshifted, logsumexp_wide),
     ("C-PRC-01", "sum"): (sum_narrow, sum_good),
     ("C-CMP-03", "matmul"): (matmul_tiled_only, matmul_good),
 }

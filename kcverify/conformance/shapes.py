@@ -18,6 +18,7 @@ DEFAULTS = {"m": (1, 48), "n": (2, 64), "k": (2, 512)}
 LARGEST_WORK = 2**23
 """Products of dimensions beyond it are halved until they fit: the oracle is float64 on a processor."""
 
+_DRAWS = 500
 Dims = dict[str, int]
 
 
@@ -56,17 +57,41 @@ def keeps(condition: Condition, dims: Mapping[str, int]) -> bool | None:
     return None if left is None or right is None else bool(_COMPARE[condition.operator](left, right))
 
 
+def broken(dims: Mapping[str, int], requires: tuple[Condition, ...]) -> bool:
+    """Whether a precondition on dimensions is not kept."""
+    return any(keeps(one, dims) is False for one in requires)
+
+
 def allowed(dims: Dims, least: dict[str, tuple[int, int]], requires: tuple[Condition, ...]) -> Dims:
-    """The shape, moved down (or up at the lower end) to the multiples that `k % c == 0` asks for."""
+    """The shape, moved to the multiples that `k % c == 0` asks for; else the first draw that keeps the preconditions."""
     out = dict(dims)
     for one in requires:
         match one:
             case Condition(Binary("%", Symbol(name), Constant(step)), "==", Constant(rest)) if (
                 name in out and rest == 0
             ):
-                down = out[name] // int(step) * int(step)
-                out[name] = down if down >= least[name][0] else -(-least[name][0] // int(step)) * int(step)
+                size = max(int(step), 1)
+                down = out[name] // size * size
+                out[name] = down if down >= least[name][0] else -(-least[name][0] // size) * size
+    if not broken(out, requires):
+        return out
+    g = torch.Generator().manual_seed(sum(dims.values()))
+    for _ in range(_DRAWS):
+        drawn = {name: int(torch.randint(low, high + 1, (1,), generator=g)) for name, (low, high) in least.items()}
+        drawn = fitting(drawn, least)
+        if not broken(drawn, requires):
+            return drawn
     return out
+
+
+def unreachable(operation: Operation, protocol: Protocol) -> bool:
+    """Whether no shape that is drawn keeps the preconditions."""
+    found = ranges(operation, protocol)
+    return broken(trial(operation, protocol, torch.Generator().manual_seed(1), 0), protocol.requires) or any(
+        not low <= size <= high
+        for name, size in trial(operation, protocol, torch.Generator().manual_seed(1), 1).items()
+        for low, high in (found[name],)
+    )
 
 
 def trial(operation: Operation, protocol: Protocol, g: torch.Generator, index: int) -> Dims:

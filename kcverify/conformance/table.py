@@ -46,6 +46,7 @@ ROWS: tuple[KernelClass, ...] = (
         "exponents off by the rounding of their span, gamma of the sum, relative; twice that for a shift",
         precision.cancellation, ("softmax", "logsumexp", "variance", "layer_norm"), samples.softmax_not_normal,
         samples.softmax_unshifted, samples.softmax_good,
+        protocol=Protocol(distributions=("normal", "lognormal", "cancellation", "uniform")),
     ),
     KernelClass(
         "C-PRC-03", "denormal declaration", "numbers below the smallest normal one are flushed only where that is declared",

@@ -15,6 +15,7 @@ ANSWERS = {
     "entries_compared": "kcverify conformance compare A B --format json",
     "survey": "kcverify conformance survey --format json",
     "kernels": "kcverify conformance kernels --format json",
+    "logits": "kcverify conformance logits --format json",
 }
 """Definition of each answer -> the command that prints it."""
 
@@ -122,6 +123,15 @@ def _tables() -> dict[str, Schema]:
             {
                 **head, "runs": _list(_ref("kernel_run")), "not_here": _list(_object({"kernel": _TEXT, "reason": _TEXT})),
                 "machine": _ref("machine"),
+            }
+        ),
+        "logits": _object(
+            {
+                **head, "reference": _TEXT, "candidate": _TEXT, "looseness": _MAYBE_NUMBER, "follows": _ref("bounds"),
+                "attested": _object({"evidence": {"const": "attested"}, "about": _TEXT, "lines": _list(_TEXT), "logit_drift": _NUMBER}),
+                "measured": _object(
+                    {"evidence": {"const": "measured"}, "about": _TEXT, "head": _NUMBER, "whole": _NUMBER, "tokens": _COUNT}
+                ),
             }
         ),
         "kernels": _object(

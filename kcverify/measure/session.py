@@ -108,7 +108,7 @@ def check_options(options: MeasureOptions, data: str | None) -> None:
         reason = "it judges responses of a file of observations, and none is given"
         raise input_error("option_invalid", option="--parse", reason=reason, hint="--observations FILE")
     if options.rows is not None and not options.by_layer:
-        raise input_error("option_invalid", option="--rows", reason="it is for --by-layer, which is not given")
+        raise input_error("option_invalid", option="--rows", reason="nothing reads it without --by-layer")
 
 
 def measure_contract(

@@ -13,7 +13,6 @@ import torch
 from kcverify.runtime.clauses import Layout
 from kcverify.runtime.witness import LAST, Worst
 
-
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="Buffers")
@@ -23,11 +22,11 @@ def alone(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P],
     """A method that one thread at a time runs, without gradients and outside inference mode, whose tensors could not
     be counted into afterwards."""
 
-    @functools.wraps(method)
-    def guarded(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.lock, torch.inference_mode(False), torch.no_grad():
             return method(self, *args, **kwargs)
 
+    functools.update_wrapper(guarded, method)
     return guarded
 
 
@@ -39,7 +38,7 @@ class Buffers(torch.nn.Module):  # type: ignore[misc]
     """
 
     layout: Layout
-    lock: threading.RLock  # type: ignore[valid-type]
+    lock: threading.RLock
     sums: torch.Tensor
     extremes: torch.Tensor
     places: torch.Tensor

@@ -59,8 +59,8 @@ class Ledger:
         Ids in a tensor on another device cost a copy that waits for the device.
         """
         if isinstance(ids, str | bytes) or not isinstance(ids, torch.Tensor | Sequence):
-            kind = type(ids).__name__
-            raise option_error("request_ids", f"a {kind} is no sequence of ids: give one id a row, in a list or a tensor")
+            hint = "give one id a row, in a list or a tensor"
+            raise option_error("request_ids", f"{type(ids).__name__} is no sequence of ids: {hint}")
         if isinstance(ids, torch.Tensor):
             if ids.dim() != 1 or count not in (None, len(ids)):
                 raise shape_error("request_ids", list(ids.shape), f"[{'N' if count is None else count}]")

@@ -116,6 +116,18 @@ def test_a_kernel_that_raises_is_a_violation_with_its_reason():
     assert "second line" not in run.findings[0].message
 
 
+def test_any_exception_of_a_kernel_is_its_violation():
+    class OddError(Exception):
+        pass
+
+    def odd(*args):
+        raise OddError
+
+    for row in LOCAL:
+        run = run_class(row, odd, protocol=Protocol(1, ("normal",)))
+        assert run.verdict is Verdict.VIOLATION, row.id
+
+
 def test_only_a_plain_tensor_of_the_right_shape_counts():
     for kernel in (lambda a, b: None, lambda a, b: (a @ b)[:, :1], lambda a, b: torch.nn.Parameter((a @ b).float())):
         run = run_class(BY_ID["C-CMP-02"], kernel)

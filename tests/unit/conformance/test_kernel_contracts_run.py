@@ -99,6 +99,20 @@ def test_only_shapes_that_keep_the_preconditions_are_drawn():
             assert int(k) % 8 == 0
 
 
+@pytest.mark.parametrize(("requires", "keeps"), [("; k >= 32", lambda k: k >= 32), ("; k % 8 != 0", lambda k: k % 8)])
+def test_other_preconditions_are_kept_by_drawing_again(requires, keeps):
+    found = contract_here(plain(requires=requires), "c.kc", None, "matmul.float32")
+    shapes = [row["where"] for row in found["readings"] if row["name"].startswith("matmul, ")]
+    assert shapes
+    assert all(keeps(int(re.match(r"\d+x(\d+)", where)[1])) for where in shapes)
+
+
+def test_a_remainder_by_zero_is_no_precondition():
+    assert (
+        contract_here(plain(requires="; k % 0 == 0"), "c.kc", None, "matmul.float32")["verdict"] == "within_tolerance"
+    )
+
+
 @pytest.mark.parametrize(
     "kind", ["backward_error", "forward_error", "relative_error", "absolute_error", "ulp_error", "mismatch_rate"]
 )
@@ -116,6 +130,8 @@ def test_every_kind_of_error_is_measured(kind):
         (plain("C-EXC-02"), "is about embedding"),
         (plain(dtypes="float4_e2m1 -> float32"), "can be drawn"),
         (plain(ensures="; denormals(out) == sometimes"), "one of preserve, flush"),
+        (plain(requires="; k % 97 == 0"), "keeps `requires`"),
+        (plain(requires="; k > 1000"), "keeps `requires`"),
     ],
 )
 def test_a_contract_that_cannot_run_is_an_input_error(text, reason):

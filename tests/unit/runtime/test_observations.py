@@ -164,7 +164,7 @@ def test_throughput_and_peaks() -> None:
     assert entry(monitor, "speed")["evidence"]["observed"] == 60.0 and entry(monitor, "speed")["verdict"] == "pass"
     memory = entry(monitor, "memory")
     assert (memory["verdict"], memory["evidence"]["observed"], memory["max"]["request"]) == ("pass", 900.0, "b")
-    monitor.observe("peak_memory", request_ids="c", values=1001)
+    monitor.observe("peak_memory", request_ids=["c"], values=1001)
     assert entry(monitor, "memory")["verdict"] == "fail"
 
 

@@ -1,0 +1,127 @@
+"""`kcverify conformance` through the command line: text, exit codes, entries that validate and compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from kcverify.cli import main
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "contracts" / "kernels"
+SCHEMA = json.loads((ROOT / "docs" / "answers.schema.json").read_text(encoding="utf-8"))
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["conformance", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err + out
+    return stop.value.code, out, err
+
+
+def test_the_matrix_of_some_classes(capsys):
+    code, out, _ = run(capsys, "calibrate", "--class", "C-PRC-02", "--class", "C-EXC-02")
+    assert code == 0
+    assert "fail / violation" in out
+    assert "pass / violation" in out
+    assert "pass / within_tolerance" in out
+    assert "every class tells its kernels apart" in out
+
+
+def test_a_user_kernel_in_a_process_of_its_own(capsys, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("import torch\ndef product(a, b):\n    return torch.matmul(a, b)\n")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "run", KERNELS / "accumulator_bf16.kc", "--kernel", "mine:product")
+    assert code == 0
+    assert "within_tolerance" in out
+    assert "gamma(" in out
+    assert "calibration: bad kernel matmul_narrow: violation" in out
+
+
+def test_a_contract_that_cannot_run_is_wrong_input_in_any_process(capsys, tmp_path):
+    text = (KERNELS / "int8_product.kc").read_text(encoding="utf-8")
+    path = tmp_path / "a.kc"
+    path.write_text(text.replace("finite(a)", "k > 100000"), encoding="utf-8")
+    for more in ((), ("--same-process",)):
+        code, _, err = run(capsys, "run", path, "--kernel", "int_mm", *more)
+        assert code == 2
+        assert "keeps `requires`" in err
+
+
+def test_published_bounds_are_found_wanting(capsys):
+    code, out, _ = run(
+        capsys, "run", ROOT / "contracts/published/p9_reduction_order.kc", "--kernel", "sum.bfloat16", "--same-process"
+    )
+    assert code == 1
+    assert "768 against 8" in out
+    code, out, _ = run(
+        capsys, "run", ROOT / "contracts/published/p10_fp8_roundoff.kc", "--kernel", "cast.e4m3", "--same-process"
+    )
+    assert code == 1
+    assert "0.125 against 0.0625" in out
+
+
+def test_an_entry_fits_the_schema_and_compares_with_another_machine(capsys, tmp_path):
+    path, other = tmp_path / "a.json", tmp_path / "b.json"
+    code, out, _ = run(
+        capsys, "record", KERNELS / "int8_product.kc", "--kernel", "int_mm", "--same-process", "-o", path
+    )
+    assert (code, "within_tolerance" in out) == (0, True)
+    entry = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator({**SCHEMA, "oneOf": [{"$ref": "#/$defs/conformance_entry"}]}).validate(entry)
+    assert entry["reproduce"].startswith("kcverify conformance run ")
+    entry["machine"]["processor"], entry["verdict"] = "another", "violation"
+    other.write_text(json.dumps(entry), encoding="utf-8")
+    code, out, _ = run(capsys, "compare", path, other)
+    assert code == 1
+    assert "another verdict" in out
+    assert run(capsys, "compare", path, path)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "kcverify-conformance-entry/1"}', "{" * 5000, '{"format": 1}'], ids=range(6)
+)
+def test_what_is_no_entry_is_wrong_input(capsys, tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    code, _, err = run(capsys, "compare", path, path)
+    assert code == 2
+    assert "KC716" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("run", KERNELS / "int8_product.kc", "--kernel", "no.such:kernel"), "KC701"),
+        (("run", KERNELS / "int8_product.kc", "--kernel", "int_mm", "--contract", "other"), "KC702"),
+        (("run", ROOT / "contracts" / "budget.kc", "--kernel", "int_mm"), "KC702"),
+        (("run", "missing.kc", "--kernel", "int_mm"), "KC4"),
+        (("calibrate", "--class", "C-XXX-01"), "one of C-PRC-01"),
+        (("survey", "--kernel", "nothing"), "KC701"),
+        (("compare", "missing.json", "missing.json"), "KC716"),
+        (("logits", "--reference", "demo:float32", "--candidate", "demo:fp8", "--limit", "1"), "KC717"),
+        (("logits", "--reference", "demo:float32", "--candidate", "torch:matmul"), "KC717"),
+    ],
+)
+def test_wrong_input_is_named(capsys, arguments, code):
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    assert code in err
+
+
+def test_the_chain_from_the_accumulator_to_the_policy_gradient(capsys):
+    code, out, _ = run(
+        capsys, "logits", "--reference", "demo:float32", "--candidate", "demo:bfloat16", "--limit", "1",
+        "--assume", "temperature=1", "horizon=1", "reward=0..1", "advantage=1", "score_norm=1",
+    )  # fmt: skip
+    assert code == 0
+    assert "attested: logit_drift <= 0.263" in out
+    assert "measured:" in out
+    assert "pg_bias" in out
+    assert "none" not in out.split("pg_bias")[1].splitlines()[0]
