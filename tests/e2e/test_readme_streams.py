@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```\n(\$ kcverify (?:inspect|compare) .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+BLOCKS = re.findall(
+    r"```\n(\$ kcverify (?:inspect|compare) .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.split("\n", 1)[0][2:60])

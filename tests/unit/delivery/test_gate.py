@@ -249,7 +249,7 @@ def test_bytes_that_are_no_json(text: bytes) -> None:
 
 def test_a_file_counts_once(tmp_path: Path) -> None:
     one = read(report(LIFT, 200))
-    with pytest.raises(InputError, match="it has the content of r.json"):
+    with pytest.raises(InputError, match=r"it has the content of r.json"):
         promotion.gate_files(LIFT, "offline", [one, one])
     with promotion.start(str(tmp_path / "s.db"), LIFT, NOON) as store:
         assert promotion.promote(store, LIFT, [one], NOON).moved
@@ -270,7 +270,7 @@ def test_stores_and_contracts_belong_together(tmp_path: Path) -> None:
 
 def test_evidence_for_another_limit_is_refused() -> None:
     other = contract(TEXT.replace("except 5%", "except 4%"))
-    with pytest.raises(InputError, match="evidence of `drift` was gathered for another limit, 0.0399"):
+    with pytest.raises(InputError, match=r"evidence of `drift` was gathered for another limit, 0.0399"):
         evidence.of_records("s.db", LIFT, 9, records(other, 9))
     with pytest.raises(InputError, match="do not add up"):
         records(LIFT, 9)["drift"].plus(records(other, 9)["drift"])

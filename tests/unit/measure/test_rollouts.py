@@ -24,7 +24,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return {fault.name: driver.compare(str(a), str(b), *DECLARED) for fault, a, b in written}
 
 
-@pytest.mark.parametrize(("name", "slugs"), [("int8", []), ("temperature", ["temperature_mismatch"]), ("top_p", ["support_mismatch"])])
+@pytest.mark.parametrize(
+    ("name", "slugs"), [("int8", []), ("temperature", ["temperature_mismatch"]), ("top_p", ["support_mismatch"])]
+)
 def test_each_fault_has_its_own_name(compared: dict[str, dict[str, Any]], name: str, slugs: list[str]) -> None:
     found = compared[name]
     assert [f["slug"] for f in found["findings"]] == slugs
