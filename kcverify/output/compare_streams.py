@@ -158,7 +158,9 @@ def brief(found: Mapping[str, Any]) -> list[str]:
     if not found["findings"]:
         numbers = {row["name"]: row for row in found["estimators"]}
         shown = [
-            f"{name} {number(numbers[name]['value'])} {interval(numbers[name])}" for name in _BRIEF if name in numbers
+            f"{name} {number(numbers[name]['value'])} {interval(numbers[name])}".rstrip()
+            for name in _BRIEF
+            if name in numbers
         ]
         lines.append(f"    drift: {', '.join(shown)}")
     return lines
