@@ -147,7 +147,7 @@ def _routes(contract: Contract, obligation: Obligation, effort: Effort) -> tuple
 def _proves(contract: Contract, obligation: Obligation, limits: Limits) -> bool:
     """Whether there is a proof: from the shipped table, by a run of the recursions, or by linear arithmetic."""
     efforts = (Effort(), Effort(run=True, cache=limits.cache))
-    return any(_routes(contract, obligation, e) for e in efforts) or bool(by_linear(contract, obligation, limits))
+    return any(_routes(contract, obligation, e) for e in efforts) or by_linear(contract, obligation, limits).proved
 
 
 def _only(contract: Contract, names: frozenset[str]) -> Contract:

@@ -75,6 +75,9 @@ def solver_of(text: Iterable[str], limits: Limits) -> z3.Solver:
     return solver
 
 
+DENIED = "(assert (not "
+
+
 def tracked(encoding: Encoding, clauses: Iterable[Clause], claims: Iterable[Atom]) -> tuple[list[str], list[str]]:
     """The question whether clauses and lemmas imply the claims, and the literals that switch its premises on.
 
@@ -85,7 +88,7 @@ def tracked(encoding: Encoding, clauses: Iterable[Clause], claims: Iterable[Atom
     named |= {f"clause:{i}": encoding.clause_formula(c) for i, c in enumerate(clauses)}
     out = [f"(declare-const |{name}| Bool)" for name in named]
     out += [f"(assert (=> |{name}| {formula}))" for name, formula in named.items()]
-    denied = f"(assert (not {conjunction(encoding.atom_formula(a) for a in claims)}))"
+    denied = f"{DENIED}{conjunction(encoding.atom_formula(a) for a in claims)}))"
     background = [f"(assert {f})" for f in encoding.background()]
     return [*encoding.declarations(), *out, denied, *background], list(named)
 
@@ -128,6 +131,15 @@ def _core(encoding: Encoding, clauses: tuple[Clause, ...], found: Iterable[str])
     return (*sorted(used["clause"]), *sorted(used["lemma"]))
 
 
+EXCLUDED = "clauses exclude each other at the temperatures of the claim, so that they imply anything"
+
+
+def _exclude_each_other(text: list[str], names: list[str], limits: Limits) -> bool:
+    """Whether the premises of a question cannot hold together, whatever is claimed."""
+    solver = solver_of([line for line in text if not line.startswith(DENIED)], limits)
+    return bool(solver.check(*map(z3.Bool, names)) == z3.unsat)
+
+
 def entails(encoding: Encoding, clauses: Iterable[Clause], claims: Iterable[Atom], limits: Limits) -> Answer:
     """Whether the clauses with the lemmas imply all claims. Only `unsat` is a proof; anything else proves nothing.
 
@@ -144,6 +156,8 @@ def entails(encoding: Encoding, clauses: Iterable[Clause], claims: Iterable[Atom
         return Answer(False, reason="" if result == z3.sat else f"the solver gave up: {solver.reason_unknown()}")
     found = [str(x) for x in solver.unsat_core()]
     core = _core(encoding, clauses, found)
+    if _exclude_each_other(text, names, limits):
+        return Answer(False, reason=f"{EXCLUDED}: {', '.join(c.name for c in clauses if c.name in core)}")
     together = len(claims) > 1 and claims[0].node.rho > 0
     joined = any(x.startswith("joint") for x in found)
     if (together or joined) and apart(clauses, core):

@@ -70,9 +70,9 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
     routes = corner.as_run(corner.clause_routes(contract, obligation), found)
     if len(found) == len(best) and all(r.holds for r in found):
         return Verdict(claim, scope, Status.PROVED, "corner", found, routes, assumed=assumed, core=_core(found))
-    core = by_linear(contract, obligation, limits)
-    if core:
-        return Verdict(claim, scope, Status.PROVED, "linear", found, routes, assumed=assumed, core=core)
+    coupled = by_linear(contract, obligation, limits)
+    if coupled.proved:
+        return Verdict(claim, scope, Status.PROVED, "linear", found, routes, assumed=assumed, core=coupled.core)
     counterexample = None
     if "full_softmax" in obligation.parameters.conditions:  # an instance is a pair of whole softmax distributions
         counterexample = search(contract, obligation, _all_clauses(contract, scope), limits)
@@ -84,6 +84,8 @@ def decide(contract: Contract, obligation: Obligation, limits: Limits) -> Verdic
             gap_upper=upper,
         )  # fmt: skip
     reason, help_ = _why(contract, obligation, best, routes, limits)
+    if coupled.reason.startswith(linear.EXCLUDED):
+        reason = coupled.reason
     return Verdict(
         claim, scope, Status.UNKNOWN, "none", found, routes, reason, gap, help_, assumed=assumed, gap_upper=upper
     )
@@ -136,19 +138,19 @@ def _assumed(contract: Contract) -> tuple[str, ...]:
     return () if contract.assumptions.sampler is not None else ("sampler = full_softmax",)
 
 
-def by_linear(contract: Contract, obligation: Obligation, limits: Limits) -> tuple[str, ...]:
-    """Core of a linear proof over the whole temperature range; empty where there is none.
+def by_linear(contract: Contract, obligation: Obligation, limits: Limits) -> linear.Answer:
+    """A linear proof over the whole temperature range with its core, or why there is none.
 
     Worth asking only where temperature couples clauses: else the corner step has already found the best chain.
     """
     usable = [c for c in contract.clauses if in_graph(c) and applies(c, obligation.scope)]
     if not any(linear.coupled(c) for c in usable):
-        return ()
+        return linear.Answer(False)
     whole = whole_piece(contract, obligation.scope)
     boxes = corner.piece_parameters(contract, obligation, whole)
     counted = linear.essential([c for c in usable if certifiable(c, usable)], whole, boxes)
     encoding = encode(whole, boxes, [a for c in counted for a in atoms(c)], obligation.atoms)
-    return linear.entails(encoding, counted, obligation.atoms, limits).core
+    return linear.entails(encoding, counted, obligation.atoms, limits)
 
 
 def _all_clauses(contract: Contract, scope: str) -> tuple[Clause, ...]:

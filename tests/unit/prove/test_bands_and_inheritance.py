@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kcverify import driver
 from kcverify.diagnostics import Report
 from kcverify.elaborate import elaborate
 from kcverify.elaborate.contract import Contract
@@ -14,6 +15,7 @@ from kcverify.prove.certificate import certificate, differences, statement
 from kcverify.prove.check import check
 from kcverify.prove.cores import explain
 from kcverify.prove.obligations import narrowed, pieces
+from kcverify.prove.prover import prove
 from kcverify.prove.verdict import Limits, Status
 from kcverify.source import Source
 from kcverify.syntax.parser import parse
@@ -169,3 +171,18 @@ def test_a_clause_that_a_pair_decides_cannot_be_called_free() -> None:
     assert doc["claims"][0]["free"] == ["l"] and differences(doc, contract) == []
     doc["claims"][0]["free"] = ["l", "t"]
     assert differences(doc, contract) == ["it calls the clause t free"]
+
+
+@pytest.mark.parametrize("floor", [">= 0.02", "in [0.02, 0.5]"])
+def test_clauses_that_exclude_each_other_in_the_claims_band_prove_nothing(floor: str) -> None:
+    text = f"""contract v
+assume {{ temperature in [0.5, 1]; sampler = full_softmax; horizon <= 4 tokens; reward in [0, 1] }}
+numerical {{
+  a: tv <= 0.01 when temperature in [0.5, 0.7) -> L2
+  b: tv {floor} when temperature in [0.5, 0.7) -> L2
+}}
+guarantee {{ c: kl(candidate || reference) <= 0.0001 nats when temperature in [0.5, 0.7) }}
+"""
+    verdict = prove(driver.load_source(Source("v.kc", text)).contracts[0])[0]
+    assert verdict.status is Status.UNKNOWN
+    assert "exclude each other at the temperatures of the claim" in verdict.reason and ": a, b" in verdict.reason
