@@ -14,14 +14,15 @@ PACKAGE = ROOT / "kcverify"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "_shipped" not in p.parts)
 ORDER = (
     "source", "codes", "diagnostics", "exact", "resources", "render", "enclosure", "catalog", "syntax", "forms", "elaborate", "bounds",
-    "reference", "prove", "emit", "output", "runtime", "integrations", "executors", "readers", "streams", "rl", "measure", "conformance", "delivery", "docgen", "driver",
+    "reference", "prove", "emit", "output", "runtime", "integrations", "executors", "readers", "streams", "rl", "measure", "conformance",
+    "allocation", "provenance", "delivery", "exporters", "routing", "serving", "gateway", "docgen", "driver",
     "arguments", "demo", "editor", "cli", "__main__",
 )  # fmt: skip
 SEAMS = {
     "lark": ("syntax/parser.py",),
     "z3": ("prove/",),
-    "jinja2": ("emit/", "docgen/"),
-    "torch": ("runtime/", "integrations/", "rl/", "measure/", "conformance/", "readers/torch_file.py"),
+    "jinja2": ("emit/", "docgen/", "exporters/", "gateway/"),
+    "torch": ("runtime/", "integrations/", "rl/", "measure/", "conformance/", "readers/torch_file.py", "allocation/", "provenance/", "serving/"),
     "torchmetrics": ("integrations/",),
     "pyarrow": ("readers/parquet_file.py",),
     "triton": ("runtime/gpu/",),
@@ -30,6 +31,14 @@ SEAMS = {
     "ruamel": ("forms/",),
     "pygls": ("editor/",),
     "transitions": ("delivery/machine.py",),
+    "starlette": ("gateway/", "serving/"),
+    "uvicorn": ("gateway/", "serving/"),
+    "httpx": ("gateway/",),
+    "prometheus_client": ("gateway/",),
+    "opentelemetry": ("exporters/", "gateway/"),
+    "securesystemslib": ("provenance/",),
+    "torchao": ("conformance/",),
+    "bitsandbytes": ("conformance/",),
 }  # fmt: skip
 # Imports inside functions: the light-install seams, where a command loads only what it needs.
 DEFERRED = ("__init__.py", "driver.py", "cli/", "editor/")
