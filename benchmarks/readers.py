@@ -1,19 +1,21 @@
-"""Rows a second and resident memory of the readers on generated files of 1 GB (or --megabytes).
+"""Rows a second and resident memory of `inspect` and `compare` on generated files of 1 GB (or --megabytes).
 
     .venv/bin/python benchmarks/readers.py --megabytes 1000
 
-Every file is read in a process of its own: `growth` is its largest resident set over that after the imports.
+Every file is read in a process of its own: `growth` is its largest resident set over that after the imports. A pair to
+compare is a file and a second one of the same bytes: two files, each read and paired, of the size that is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +24,19 @@ VOCABULARY = 32_000
 CHILD = """
 import sys, time
 from kcverify.readers.inspection import inspect
+from kcverify.streams.sharded import compare_sides
 def high():
     lines = open('/proc/self/status').read().split('\\n')
     return int(next(l for l in lines if l.startswith('VmHWM')).split()[1]) / 1024
 before, start = high(), time.perf_counter()
-found = inspect(sys.argv[1])
-print(found.requests, found.tokens, time.perf_counter() - start, before, high())
+if len(sys.argv) == 2:
+    found = inspect(sys.argv[1])
+    requests, rows = found.requests, found.tokens
+else:
+    found = compare_sides(*sys.argv[1:])
+    requests, drift = found["requests"]["pairs"], found["drift"] or found["explained"]
+    rows = max([0, *(part["rows"] for part in drift["table"] + drift["bounds"])])
+print(requests, rows, time.perf_counter() - start, before, high())
 """
 
 
@@ -42,10 +51,10 @@ def json_lines(path: Path, size: int) -> None:
             [[float(a), int(b), None] for a, b in zip(v, i, strict=True)] for v, i in zip(values, ids, strict=True)
         ],
     }
-    text = json.dumps({"meta_info": {"id": "x", **meta}}).encode() + b"\n"
+    text = json.dumps({"meta_info": {"id": "#", **meta}}).encode() + b"\n"
     with path.open("wb") as file:
-        for _ in range(size // len(text) + 1):
-            file.write(text)
+        for i in range(size // len(text) + 1):
+            file.write(text.replace(b"#", b"r%d" % i, 1))
 
 
 def _rows(path: Path, head: bytes, row: bytes, size: int) -> None:
@@ -142,10 +151,13 @@ FILES: dict[str, Callable[[Path, int], None]] = {
 }  # fmt: skip
 
 
-def measured(make: Callable[[Path, int], None], path: Path, size: int) -> tuple[int, int, float, float]:
-    """Requests, positions, seconds, and growth of the largest resident set in MB."""
-    make(path, size)
-    run = subprocess.run([sys.executable, "-c", CHILD, str(path)], capture_output=True, text=True, check=False)
+PAIRED = ("json lines", "safetensors", "npy", "batch")
+"""Files that are compared as well."""
+
+
+def measured(paths: Sequence[Path]) -> tuple[int, int, float, float]:
+    """Requests, rows, seconds, and growth of the largest resident set in MB: of one file read, or of two compared."""
+    run = subprocess.run([sys.executable, "-c", CHILD, *map(str, paths)], capture_output=True, text=True, check=False)
     if run.returncode:
         raise RuntimeError(run.stderr)
     requests, tokens, seconds, before, after = run.stdout.split()
@@ -159,19 +171,27 @@ def main() -> None:
     parser.add_argument("--only", choices=FILES)
     chosen = parser.parse_args()
     print(
-        f"{'file':12} {'MB':>6} {'requests':>9} {'rows':>9} {'seconds':>8} {'rows/s':>10} {'MB/s':>6} {'growth MB':>9}"
+        f"{'command':8} {'file':12} {'MB':>6} {'requests':>9} {'rows':>9} {'seconds':>8} {'rows/s':>10} {'MB/s':>6} {'growth MB':>9}"
     )
     with tempfile.TemporaryDirectory() as folder:
         for name, make in FILES.items():
             if chosen.only not in (None, name):
                 continue
-            path = Path(folder) / "file"
-            requests, tokens, seconds, growth = measured(make, path, chosen.megabytes << 20)
+            path, other = Path(folder) / "file", Path(folder) / "other"
+            make(path, chosen.megabytes << 20)
             size = path.stat().st_size / 2**20
-            print(
-                f"{name:12} {size:6.0f} {requests:9} {tokens:9} {seconds:8.1f} {tokens / seconds:10,.0f} {size / seconds:6.0f} {growth:9.0f}"
-            )
+            for command, paths in (("inspect", [path]), ("compare", [path, other])):
+                if command == "compare":
+                    if name not in PAIRED:
+                        continue
+                    shutil.copyfile(path, other)
+                requests, rows, seconds, growth = measured(paths)
+                print(
+                    f"{command:8} {name:12} {size:6.0f} {requests:9} {rows:9} {seconds:8.1f} {rows / seconds:10,.0f} "
+                    f"{size * len(paths) / seconds:6.0f} {growth:9.0f}", flush=True,
+                )  # fmt: skip
             path.unlink()
+            other.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

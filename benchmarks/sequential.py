@@ -154,42 +154,117 @@ def routing(runs: int, scale: float) -> list[dict[str, Any]]:
     return [*out, {"detector": "moving average of 500"} | _average(runs, (good, bad, total))]
 
 
-class _Cusum:
-    """The detector of `runtime.detector`, vectorised over runs."""
+class _Detectors:
+    """The detector of `runtime.detector`, vectorised over runs: `best` (M) and `summed` (R) of each bet."""
 
-    def __init__(self, runs: int, limit: float, side: str) -> None:
-        points = rate_points(limit, side)
-        self.weight = np.exp([w for w, _, _ in points])
+    def __init__(self, runs: int, kind: str, limit: float, side: str) -> None:
+        points = rate_points(limit, side) if kind == "binary" else ()
+        self.limit, self.sign = limit, 1.0 if side == "above" else -1.0
+        self.sizes = np.array([] if points else bets(limit, side))
+        self.weight = np.exp([w for w, _, _ in points]) if points else np.full(BETS, 1.0 / BETS)
         self.up, self.down = np.exp([u for _, u, _ in points]), np.exp([d for _, _, d in points])
-        self.wealth = np.ones((runs, len(points)))
+        self.best, self.summed = np.ones((runs, len(self.weight))), np.zeros((runs, len(self.weight)))
 
-    def add(self, exceeds: Array, seen: Array) -> None:
-        factor = np.where(exceeds[:, None], self.up, self.down) * np.maximum(self.wealth, 1.0)
-        self.wealth = np.where(seen[:, None], np.minimum(factor, 1e15), self.wealth)
+    def add(self, values: Array, seen: Array | None = None) -> None:
+        """One value a run, where it is seen."""
+        if len(self.sizes):
+            factor = 1.0 + self.sign * self.sizes * (values[:, None] - self.limit)
+        else:
+            factor = np.where(values[:, None] > 0, self.up, self.down)
+        where = np.ones(len(values), bool) if seen is None else seen
+        self.best = np.where(where[:, None], np.minimum(factor * np.maximum(self.best, 1.0), 1e15), self.best)
+        self.summed = np.where(where[:, None], np.minimum(factor * (self.summed + 1.0), 1e15), self.summed)
 
-    @property
-    def value(self) -> Array:
-        return self.wealth @ self.weight
+    def forget(self, where: Array) -> None:
+        """Start anew."""
+        self.best[where], self.summed[where] = 1.0, 0.0
+
+    def alarm(self, c: float) -> Array:
+        """Runs that are at the alarm."""
+        return (self.summed @ self.weight >= c) & (self.best @ self.weight >= math.sqrt(c))
+
+    def health(self, c: float) -> Array:
+        """Of each run."""
+        found = 1.0 - np.log(np.maximum(self.best @ self.weight, 1.0)) / math.log(c)
+        return np.where(self.alarm(c), 0.0, found)
+
+
+def _values(kind: str, rng: np.random.Generator, mean: float, runs: int) -> Array:
+    """One value a run: 0 or 1; the share of 100 tokens in clusters; a divergence of this mean."""
+    if kind == "binary":
+        return (rng.random(runs) < mean).astype(float)
+    if kind == "share":
+        return rng.binomial(100, rng.beta(mean * 20.0, (1.0 - mean) * 20.0, runs)) / 100.0
+    return rng.beta(mean * 50.0, (1.0 - mean) * 50.0, runs)
+
+
+_STREAMS = (("binary", 0.01, 0.004, 0.03), ("share", 0.01, 0.004, 0.03), ("mean", 0.02, 0.012, 0.03))
+"""Kind, limit, mean before and after the drift."""
+
+
+def delays(runs: int, good: int, c: float = 1e6) -> list[dict[str, Any]]:
+    """Requests from a drift to health below one half and to the alarm; false alarms before it."""
+    return [_delay(kind, (limit, before, after), runs, good, c) for kind, limit, before, after in _STREAMS]
+
+
+def _delay(kind: str, means: tuple[float, float, float], runs: int, good: int, c: float) -> dict[str, Any]:
+    (limit, before, after), rng = means, np.random.default_rng(11)
+    found = _Detectors(runs, kind, limit, "above")
+    low, safe, cusum = (np.full(runs, np.inf) for _ in range(3))
+    false = np.zeros(runs, bool)
+    for t in range(good + 20_000):
+        found.add(_values(kind, rng, before if t < good else after, runs))
+        if t < good:
+            false |= found.alarm(c)
+            continue
+        low = np.where(found.health(c) < 0.5, np.minimum(low, t - good + 1), low)
+        safe = np.where(found.alarm(c), np.minimum(safe, t - good + 1), safe)
+        cusum = np.where(found.best @ found.weight >= c, np.minimum(cusum, t - good + 1), cusum)
+        if np.isfinite(cusum).all():
+            break
+    row = {"kind": kind, "limit": limit, "before": before, "after": after, "false": int(false.sum())}
+    for name, times in (("guarded", low), ("safe", safe)):
+        row |= {f"{name} median": float(np.median(times)), f"{name} mean": float(times.mean())}
+        row |= {f"{name} 90 %": float(np.quantile(times, 0.9))}
+    return row | {"by M alone, median": float(np.median(cusum))}
+
+
+def intervals(runs: int, c: float = 2000.0) -> list[dict[str, Any]]:
+    """Mean requests between false alarms of streams that are exactly at their limit, which must be at least `c`."""
+    out = []
+    for kind, limit, _, _ in _STREAMS:
+        for side in ("above", "below"):
+            rng, found, times = np.random.default_rng(13), _Detectors(runs, kind, limit, side), np.zeros(runs)
+            open_ = np.ones(runs, bool)
+            while open_.any():
+                found.add(_values(kind, rng, limit, runs))
+                times += open_
+                open_ &= ~found.alarm(c)
+            error = float(times.std() / math.sqrt(runs))
+            out.append({"kind": kind, "side": side, "c": c, "mean": float(times.mean()), "error": error})
+    return out
 
 
 def _loop(runs: int, times: tuple[int, int, int], c: float, back: float, shadow: float = 0.1) -> dict[str, Any]:
     rng, (good, bad, total) = np.random.default_rng(1), times
     state = np.zeros(runs, int)  # 0 candidate, 1 guarded, 2 safe
-    watch, home = _Cusum(runs, 0.01, "above"), _Cusum(runs, 0.01, "below")
+    watch, home = (_Detectors(runs, "binary", 0.01, side) for side in ("above", "below"))
     first, returned = np.full(runs, np.inf), np.full(runs, np.inf)
-    false, wrong, guarded = np.zeros(runs, bool), 0, 0
+    false, wrong, guarded, moves = np.zeros(runs, bool), 0, 0, 0
     for t in range(total):
         exceeds = rng.random(runs) < (0.03 if good <= t < bad else 0.004)
         mirrored = (state == 2) & (rng.random(runs) < shadow)
         watch.add(exceeds, state < 2)
-        health = 1 - np.log(np.maximum(watch.value, 1.0)) / math.log(c)
+        health = watch.health(c)
         guarded += int((state == 1).sum()) if t < good else 0
         home.add(exceeds, mirrored)
-        ready = mirrored & (home.value >= back)
+        ready = mirrored & home.alarm(back)
         new = np.where((state == 0) & (health < 0.5), 1, np.where((state == 1) & (health > 0.75), 0, state))
         fall = (state < 2) & (health <= 0)
         new[fall], new[ready] = 2, 1
-        home.wealth[fall], watch.wealth[ready] = 1.0, 1.0
+        home.forget(fall)
+        watch.forget(ready)
+        moves += int(((state == 0) & (new == 1)).sum()) if t < good else 0
         false |= fall & (t < good)
         first = np.where(fall & (t >= good) & (t < bad), np.minimum(first, t - good), first)
         wrong += int((ready & (good <= t) & (t < bad)).sum())
@@ -198,7 +273,7 @@ def _loop(runs: int, times: tuple[int, int, int], c: float, back: float, shadow:
     return {
         "false fallbacks": int(false.sum()), "runs": runs, "requests to fallback": _median(first),
         "wrong returns a run": wrong / runs, "requests to return": _median(returned),
-        "good time guarded": round(guarded / runs / good, 4),
+        "good time guarded": round(guarded / runs / good, 4), "moves to guarded in good time": moves,
     }  # fmt: skip
 
 
@@ -224,6 +299,8 @@ def measured(small: bool) -> dict[str, Any]:
         "samples": lambda: samples(runs // 2),
         "clustered": lambda: clustered(runs, 200),
         "slices": lambda: slices(runs),
+        "delays": lambda: delays(60 if small else 600, 1_000 if small else 4_000),
+        "intervals": lambda: intervals(100 if small else 1_000, 500.0 if small else 2_000.0),
         "routing": lambda: routing(20 if small else 60, 0.05 if small else 1.0),
     }
     out: dict[str, Any] = {"alpha": ALPHA, "runs": runs, "looks": looks}
@@ -263,6 +340,10 @@ def main() -> None:
     print(_table(found["clustered"]))
     print("\n50 slices, 5 of them bad")
     print(_table([found["slices"]]))
+    print("\nDrift: requests until guarded (health below one half) and safe (the alarm), one false alarm in 1,000,000")
+    print(_table(found["delays"]))
+    print("\nRequests between false alarms at the limit itself, promised to be c at least; standard error")
+    print(_table(found["intervals"]))
     print("\nRouting: rate .004, then .03, then .004 against a limit of .01")
     print(_table(found["routing"]))
 

@@ -1,4 +1,4 @@
-"""Rows per second of `measure` over 1, 10 and 100 shards, for each executor: the time should grow with the rows alone.
+"""Rows per second of `measure` and `compare` over 1, 10 and 100 shards, by executor: time should grow with rows alone.
 
 One pair of shards is written, and the others are hard links of it under other names, so that disk space stays small and
 every shard costs the same. Each run is timed whole, processes started and report made, and, as the slope between the
@@ -21,6 +21,8 @@ import numpy as np
 from kcverify import driver
 from kcverify.elaborate.contract import Contract
 from kcverify.source import Source
+from kcverify.streams.shard_runs import Spread
+from kcverify.streams.sharded import compare_sides
 
 TEXT = """contract shards
 assume { temperature = 1; sampler = full_softmax; horizon <= 256 tokens; reward in [0, 1] }
@@ -41,8 +43,27 @@ def dump(folder: Path, most: int, rows: int, width: int) -> None:
             os.link(first, folder / side / f"part-{i}.npy")
 
 
-def timed(contract: Contract, folder: Path, count: int, executor: str, workers: int | None) -> tuple[float, int, str]:
-    """Seconds of one run over the first `count` shards, rows measured, and the answer as text."""
+def compared(folder: Path, count: int, executor: str, workers: int | None) -> tuple[float, int, str]:
+    """The same of `compare`."""
+    names = [[str(folder / side / f"part-{i}.npy") for i in range(count)] for side in ("ref", "cand")]
+    with tempfile.TemporaryDirectory(dir=folder) as some:
+        for side, files in zip(("ref", "cand"), names, strict=True):
+            (Path(some) / side).mkdir()
+            for file in files:
+                os.link(file, Path(some) / side / Path(file).name)
+        spread = Spread(driver.executor_of(executor, workers))
+        start = time.perf_counter()
+        found = compare_sides(f"{some}/ref", f"{some}/cand", spread=spread)
+        seconds = time.perf_counter() - start
+    return seconds, found["drift"]["table"][0]["rows"], json.dumps(found).replace(some, "")
+
+
+def timed(
+    contract: Contract | None, folder: Path, count: int, executor: str, workers: int | None
+) -> tuple[float, int, str]:
+    """Seconds of one run over the first `count` shards, rows measured, and the answer as text; None compares."""
+    if contract is None:
+        return compared(folder, count, executor, workers)
     sides = [[str(folder / side / f"part-{i}.npy") for i in range(count)] for side in ("ref", "cand")]
     options = driver.MeasureOptions(executor=executor, workers=workers)
     start = time.perf_counter()
@@ -51,10 +72,9 @@ def timed(contract: Contract, folder: Path, count: int, executor: str, workers: 
 
 
 def measured(
-    counts: tuple[int, ...], rows: int, width: int, executors: list[tuple[str, int | None]]
+    counts: tuple[int, ...], rows: int, width: int, executors: list[tuple[str, int | None]], contract: Contract | None
 ) -> list[dict[str, Any]]:
     """One line for each executor and number of shards; `ratio` is time per row against one shard."""
-    (contract,) = driver.load_source(Source("shards.kc", TEXT)).contracts
     out: list[dict[str, Any]] = []
     answers: dict[int, str] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -87,6 +107,8 @@ def main() -> None:
     parser.add_argument("--shards", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--rows", type=int, default=2048, help="rows of one shard")
     parser.add_argument("--width", type=int, default=4000, help="vocabulary entries")
+    parser.add_argument("--command", choices=("measure", "compare"), default="measure")
+    parser.add_argument("--executors", nargs="+", choices=driver.EXECUTORS, default=list(driver.EXECUTORS))
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     executors: list[tuple[str, int | None]] = [("serial", None), ("process", 1)]
@@ -94,7 +116,9 @@ def main() -> None:
         executors.append(("process", cores))
     if importlib.util.find_spec("ray") is not None:
         executors.append(("ray", cores))
-    found = measured(tuple(chosen.shards), chosen.rows, chosen.width, executors)
+    (contract,) = driver.load_source(Source("shards.kc", TEXT)).contracts if chosen.command == "measure" else (None,)
+    executors = [row for row in executors if row[0] in chosen.executors]
+    found = measured(tuple(chosen.shards), chosen.rows, chosen.width, executors, contract)
     if chosen.json:
         print(json.dumps(found, indent=2))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,11 @@ __all__ = [
     "measure",
     "measure_in_group",
     "read_source",
+    "replay",
     "report",
     "select",
     "summary",
+    "watch",
 ]
 
 
@@ -191,6 +193,8 @@ def measure(
     except ModuleNotFoundError as error:
         raise _missing(error) from None
     options = options or MeasureOptions()
+    if options.watch is None:
+        options = replace(options, watch=watch(options, {}))
     several = in_several(reference, candidate, options)
     executor = executor_of(options.executor, options.workers) if several else None
     checked = check(contract)
@@ -220,7 +224,36 @@ def measure_in_group(
         raise _missing(error) from None
     source = emit_monitor(contract)
     options = options or MeasureOptions()
+    if options.watch is None:
+        options = replace(options, watch=watch(options, {}))
     return measure_together(check(contract), source, reference, candidate, data, options, group)
+
+
+def watch(options: MeasureOptions, declared: Mapping[str, Any], *, witnesses: bool = False, now: int = 0) -> Any:
+    """What records the provenance of a run and voids it where `observability` is not met; `declared` has fingerprints by
+    side. With `witnesses` its `events` are those of the worst values. Raises InputError: `extra_missing` without torch.
+    """
+    try:
+        from kcverify.provenance.watch import Setting, Watch
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    return Watch(Setting(declared, options.seed, options.gguf, options.device, witnesses, now))
+
+
+def replay(path: str, setting: Mapping[str, Any], line: int | None = None, clause: str | None = None) -> dict[str, Any]:
+    """Runs the request of an event again on both kernels; `setting` are the fields of `provenance.replay.Setting`.
+
+    Raises InputError: `event_invalid`, `event_expired`, `replay_identity`, `extra_missing` without torch.
+    """
+    try:
+        from kcverify.provenance import replay as replaying
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    from kcverify.provenance.events import read_event
+
+    event, chosen = read_event(path, line, clause), replaying.Setting(**setting)
+    replaying.check_window(event, chosen.now)
+    return {"kcverify": __version__, **replaying.replay(event, emit_monitor(event.contract), chosen)}
 
 
 EXECUTORS = ("process", "ray", "serial")
@@ -264,10 +297,9 @@ def write_rollouts(folder: Path, text: Path) -> list[tuple[Path, Path]]:
 
 def compare(a: str, b: str, declared_a: Sequence[str] = (), declared_b: Sequence[str] = ()) -> dict[str, Any]:
     """Two files of log-probabilities or logits: identity findings, drift, verdict, as JSON data. Raises InputError."""
-    from kcverify.streams.compare import compare as compared
-    from kcverify.streams.sharded import open_sides
+    from kcverify.streams.sharded import compare_sides
 
-    return compared(*open_sides(a, b, declared_a, declared_b))
+    return compare_sides(a, b, declared_a, declared_b)
 
 
 def comparison_report(result: Mapping[str, Any]) -> str:

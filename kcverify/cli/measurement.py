@@ -14,6 +14,7 @@ import typer
 
 from kcverify.cli import common
 from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, say, wants_json, writable, write
+from kcverify.cli.provenance import DeclaredCandidate, DeclaredReference, Now, clock, declared, write_events
 
 Device = Annotated[str, typer.Option(help="where kernels run", metavar="cpu|cuda")]
 Gguf = Annotated[
@@ -66,6 +67,10 @@ Workers = Annotated[
 Resume = Annotated[
     str | None,
     typer.Option(help="folder where finished shards are recorded; what it has is not measured again", metavar="DIR"),
+]
+Witnesses = Annotated[
+    str | None,
+    typer.Option("--witnesses", help="write the worst requests as events for `kcverify replay`", metavar="FILE"),
 ]
 MostRows = Annotated[
     int | None, typer.Option(help="largest number of rows for --by-layer; 1024 if not given", metavar="N")
@@ -127,21 +132,12 @@ def measure(
     batch: Annotated[int | None, typer.Option(help="requests per call; chosen by size if not given")] = None,
     limit: Annotated[int | None, typer.Option(help="largest number of requests")] = None,
     report: Annotated[str | None, typer.Option(help="write a self-contained HTML page", metavar="PATH")] = None,
-    fixed_sample: FixedSample = False,
-    observations: Observations = None,
-    parse: Parse = None,
-    causes: Causes = False,
-    by_layer: ByLayer = False,
-    rows: MostRows = None,
-    device: Device = "cpu",
-    gguf: Gguf = None,
-    executor: Spread = None,
-    workers: Workers = None,
-    resume: Resume = None,
-    format: Format = "text",
-    contract: Name = None,
-    set: Set = None,
-) -> int:
+    fixed_sample: FixedSample = False, observations: Observations = None, parse: Parse = None, causes: Causes = False,
+    by_layer: ByLayer = False, rows: MostRows = None, device: Device = "cpu", gguf: Gguf = None, executor: Spread = None,
+    workers: Workers = None, resume: Resume = None, witnesses: Witnesses = None,
+    fingerprint_reference: DeclaredReference = None, fingerprint_candidate: DeclaredCandidate = None, now: Now = None,
+    format: Format = "text", contract: Name = None, set: Set = None,
+) -> int:  # fmt: skip
     """Run a pair of kernels through the contract's monitor; a verdict per clause and slice."""
     from kcverify import arguments, driver
     from kcverify.measure.options import MeasureOptions
@@ -156,10 +152,18 @@ def measure(
         window, device, seed, batch, heat, limit, _path(gguf), fixed_sample, _path(observations), parse, causes, by_layer,
         rows, executor, workers, _path(resume), note,
     )  # fmt: skip
+    if witnesses is not None:
+        writable(witnesses)
+    watch = driver.watch(
+        options, declared(fingerprint_reference, fingerprint_candidate), witnesses=witnesses is not None, now=clock(now)
+    )
+    options.watch = watch
     with _progress(candidate[0]) as options.progress, _stoppable():
         result = driver.measure(chosen, reference, candidate, data, options)
     if report is not None:
         write(report, driver.report(result))
+    if witnesses is not None:
+        write_events(witnesses, watch.events)
     if as_json:
         emit(result)
     else:

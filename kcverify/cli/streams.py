@@ -14,7 +14,7 @@ Declare = Annotated[
     typer.Option(
         "--declare",
         help="what the file does not say: temperature, logprobs_mode (raw, processed), top_p, top_k, min_p, vocabulary, dtype, "
-        "weights, kernel, format, side (rollout, trainer, reference), positions (response, prompt, all), tensor; "
+        "weights, kernel, rows (logits, logprobs), format, side (rollout, trainer, reference), positions (response, prompt, all), tensor; "
         "wins over FILE.kcverify.json",
         metavar="KEY=VALUE",
     ),
@@ -68,15 +68,19 @@ FailOn = Annotated[
 Window = Annotated[
     str | None, typer.Option("--window", help="window of geometric mean ratios to test", metavar="LOW,HIGH")
 ]
-Spread = Annotated[
+Chosen = Annotated[
     str | None,
     typer.Option(
-        help="what parses the JSON shards of a folder; without it and --workers they are parsed as they are read",
+        help="what compares the shards of a dump; process if not given",
         metavar="process|ray|serial",
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="processes that parse shards of each side; as many as cores if not given")
+    int | None, typer.Option(help="processes that compare shards, one thread each; as many as cores if not given")
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(help="folder where finished shards are recorded; what it has is not compared again", metavar="DIR"),
 ]
 Kept = Annotated[
     str | None, typer.Option("--min-kept-share", help="share of tokens that masks must keep; none if not given")
@@ -84,7 +88,8 @@ Kept = Annotated[
 
 
 @app.command(
-    epilog="Exit codes: 0 comparable; 1 a finding of severity error; 2 wrong input; 3 nothing could be observed. Example: "
+    epilog="Exit codes: 0 comparable; 1 a finding of severity error; 2 wrong input; 3 nothing could be observed, or shards "
+    "are missing. Example: "
     "kcverify compare trainer.safetensors rollouts.jsonl --declare-b temperature=0.7 --as verl --html out.html"
 )
 def compare(
@@ -92,30 +97,35 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="the candidate: what the engine wrote that sampled the tokens")],
     declare_a: DeclareA = None, declare_b: DeclareB = None, sampled_by: SampledBy = "candidate", as_: As = None,
     window: Window = None, min_kept_share: Kept = None, fail_on: FailOn = "error",
-    executor: Spread = None, workers: Workers = None,
+    executor: Chosen = None, workers: Workers = None, resume: Resume = None,
     html: Annotated[str | None, typer.Option("--html", help="write a self-contained HTML page", metavar="PATH")] = None,
     format: Format = "text",
 ) -> int:  # fmt: skip
     """Are two files comparable at all, how far apart are they, which tokens are to blame. Needs no contract.
 
-    A folder or a pattern of files is one dump in shards.
+    A folder or a pattern of files is one dump in shards: shards of the same name or number are compared by processes, and
+    requests that lie in different ones are paired across them.
     """
+    from pathlib import Path
+
     from kcverify.emit.streams import render_comparison
+    from kcverify.executors.runs import Reports
     from kcverify.output import compare_streams as output
-    from kcverify.streams.compare import Options
-    from kcverify.streams.compare import compare as run
-    from kcverify.streams.sharded import open_sides
+    from kcverify.streams.observing import Options
+    from kcverify.streams.shard_runs import Spread
+    from kcverify.streams.sharded import compare_sides
 
     as_json = wants_json(format)
     options = Options(sampled_by, as_, fail_on, _window(window), _share(min_kept_share))
     if html is not None:
         writable(html)
-    spread = None
+    chosen = None
     if executor is not None or workers is not None:
         from kcverify.driver import executor_of
 
-        spread = executor_of(executor, workers)
-    found = run(*open_sides(a, b, declare_a or (), declare_b or (), spread), options)
+        chosen = executor_of(executor, workers)
+    spread = Spread(chosen, None if resume is None else Path(resume), Reports("compared", common.note))
+    found = compare_sides(a, b, declare_a or (), declare_b or (), options, spread)
     if html is not None:
         write(html, render_comparison(found))
     if as_json:

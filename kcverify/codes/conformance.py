@@ -138,4 +138,27 @@ ROWS: tuple[Code, ...] = (
         "choose a shipped model and one of the formats float32, bfloat16, int8, int4, int8_bf16, int4_bf16",
         input_fault=True,
     ),
+    _row(
+        "KC718",
+        "signature_seen",
+        "the kernel shows what the contract calls a violation: {signature} ({evidence})",
+        "A signature is what its author says a fault looks like; it is looked for whether or not the tolerance is kept.",
+        "repair the kernel, or take the line out of `violation`",
+    ),
+    _row(
+        "KC719",
+        "confidence_not_met",
+        "{draws} of {asked} draws were made and told something: {reached} is reached of a confidence of {confidence}",
+        "A contract's trials and confidence fix the share of faulty draws that it can rule out. Fewer draws rule out less.",
+        "run without --trials, or with a larger --budget",
+        Severity.NOTE,
+    ),
+    _row(
+        "KC720",
+        "kernel_not_imported",
+        "the module of `{kernel}` cannot be imported: {reason}",
+        "A module is imported in a process of its own: whatever it does there does not end the tool.",
+        "make the module importable: python -c 'import MODULE' must end by itself with exit code 0",
+        input_fault=True,
+    ),
 )  # fmt: skip

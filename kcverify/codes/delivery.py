@@ -109,4 +109,11 @@ ROWS: tuple[Code, ...] = (
         "Events are in the order of time. A clock that was set back would let a minimum time pass twice, or never.",
         "set the clock right",
     ),
+    _row(
+        "KC615",
+        "gateway_unreachable",
+        "{url}: {reason}",
+        "The answer of a running server is needed, and none came that says what was asked for.",
+        "check the URL and the token, and that it runs: `curl URL/healthz`",
+    ),
 )

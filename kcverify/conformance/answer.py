@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from kcverify import __version__
 from kcverify.conformance.model import Reading, Run, Verdict
 from kcverify.diagnostics import Diagnostic
+from kcverify.elaborate.kernel import KernelContract
 
 _FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16", "avx512_bf16")
 EXIT = {Verdict.WITHIN: 0, Verdict.VIOLATION: 1, Verdict.UNDER_SPECIFIED: 1, Verdict.INCONCLUSIVE: 3}
@@ -45,7 +48,18 @@ def data(run: Run, class_id: str, kernel: str, verdict: Verdict | None = None) -
         "class": class_id, "operation": run.operation, "kernel": kernel, "verdict": (verdict or run.verdict).value,
         "declared": asdict(run.declared), "seed": run.protocol.seed, "trials": run.protocol.trials,
         "distributions": list(run.protocol.distributions), "worst": None if worst is None else worst.data(),
-        "readings": readings(run), "findings": [finding(d) for d in run.findings], "notes": list(dict.fromkeys(run.notes)),
+        "draws": run.draws, "readings": readings(run), "findings": [finding(d) for d in run.findings], "notes": list(dict.fromkeys(run.notes)),
+    }  # fmt: skip
+
+
+def contract(one: KernelContract, file: str) -> dict[str, Any]:
+    """What a contract is, and a digest of its parts: two runs are of one contract where it is the same."""
+    parts = json.dumps([one.name, one.version, one.class_name, one.lines])
+    return {
+        "name": one.name, "version": one.version, "description": one.description, "file": file,
+        "digest": "sha256:" + hashlib.sha256(parts.encode()).hexdigest(), "trials_asked": one.protocol.trials,
+        "severity": [v.severity for v in one.violations], "dtypes": [*one.scope.inputs, one.scope.output],
+        "shapes": {name: [low, high] for name, low, high in one.scope.shapes},
     }  # fmt: skip
 
 
@@ -53,7 +67,7 @@ def crashed(class_id: str, operation: str, kernel: str, found: Diagnostic, verdi
     """A run whose process gave no answer."""
     return {
         "class": class_id, "operation": operation, "kernel": kernel, "verdict": verdict.value, "declared": {}, "seed": 0,
-        "trials": 0, "distributions": [], "worst": None, "readings": [], "findings": [finding(found)], "notes": [],
+        "trials": 0, "distributions": [], "worst": None, "draws": 0, "readings": [], "findings": [finding(found)], "notes": [],
     }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def ordinary(operation: str, kernel: Function, declared: Declared) -> bool:
             return not isinstance(answers, str) and (answers[0]["error"] or 0) <= ORDINARY
         row = BY_NAME[operation]
         dims = {"m": 8, "n": 16, "k": 64}
-        args = probes.draw("normal", row.shapes(dims), declared.inputs, g)
+        args = probes.draw("normal", row.shapes(dims), declared.operands, g)
         expected: Tensor = row.oracle(*[x.double() for x in args])
         out = kernel(*args)
         return bool(torch.allclose(out.double(), expected, ORDINARY, ORDINARY * float(expected.abs().max())))

@@ -8,14 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from kcverify.conformance import answer, order, samples, shapes
+from kcverify.conformance import answer, order, samples, sampling, shapes, signatures
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.exceptions import POLICIES, RANGES
 from kcverify.conformance.kernels import BY_NAME as SHIPPED
 from kcverify.conformance.kernels import find
 from kcverify.conformance.model import Declared, Derivation, Function, Protocol, Run, Verdict
 from kcverify.conformance.operations import BY_NAME, base
-from kcverify.conformance.probes import DISTRIBUTIONS, DTYPES
+from kcverify.conformance.probes import DTYPES
+from kcverify.conformance.sampling import AS_WRITTEN, Effort
 from kcverify.conformance.table import BY_ID, KernelClass
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.kernel import KernelContract, Tolerance
@@ -27,9 +28,6 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "summation": ("summation", ("sequential", "pairwise")),
 }  # fmt: skip
 """What a postcondition `function(out) == word` declares: field of the declaration and its words."""
-
-MOST_TRIALS = 8
-"""Trials of one distribution here: a contract's `trials` counts draws of all of them."""
 
 LOOSE = Fraction(3, 2)
 """A limit that many times the derived one is reported."""
@@ -43,10 +41,19 @@ def class_of(contract: KernelContract, file: str) -> KernelClass:
     if base(contract.scope.operation) not in row.operations:
         reason = f"{row.id} is about {', '.join(row.operations)}, not `{contract.scope.operation}`"
         raise _missing(file, reason)
-    for name in (*contract.scope.inputs[:1], contract.scope.output):
+    for name in (*contract.scope.inputs, contract.scope.output):
         if name and name not in DTYPES:
             raise _missing(file, f"no operands of format `{name}` can be drawn here")
+    formats, count = len(set(contract.scope.inputs)), operands(contract.scope.operation)
+    if formats > 1 and len(contract.scope.inputs) != count:
+        raise _missing(file, f"`dtypes` names one format for all operands or {count}, one for each")
     return row
+
+
+def operands(operation: str) -> int:
+    """How many operands an operation has in a format; 1 for those without a row."""
+    row = BY_NAME.get(operation)
+    return 1 if row is None else len(row.shapes(dict.fromkeys(row.dims, 16)))
 
 
 def _missing(file: str, reason: str) -> Exception:
@@ -81,11 +88,12 @@ def _named(term: Term, function: str) -> str | None:
 
 def declared(contract: KernelContract, file: str) -> Declared:
     """What the contract declares the kernel to be. Raises InputError: `kernel_contract_missing` for an unknown word."""
-    inputs = contract.scope.inputs[0] if contract.scope.inputs else "float32"
+    formats = contract.scope.inputs if len(set(contract.scope.inputs)) > 1 else ()
+    inputs = max(contract.scope.inputs, key=t.unit_roundoff, default="float32")
     output = contract.scope.output or inputs
     named = next((kind for one in contract.tolerances if (kind := accumulator_of(one))), None)
     whole = inputs in t.EXACT_FORMATS
-    found = Declared(inputs, named or ("int32" if whole else "float32"), output)
+    found = Declared(inputs, named or ("int32" if whole else "float32"), output, formats=formats)
     for one in contract.ensures:
         match one:
             case Condition(Apply(function, _), "==", Symbol(word)) if function in WORDS:
@@ -96,52 +104,64 @@ def declared(contract: KernelContract, file: str) -> Declared:
     return found
 
 
-def protocol(contract: KernelContract, row: KernelClass) -> Protocol:
-    """Trials, distributions, seed, confidence, shapes and preconditions of the contract, the class's where it has none."""
-    p, q = contract.protocol, row.protocol
-    names = tuple(n for n in p.distributions if n in DISTRIBUTIONS) or q.distributions
-    trials = min(max(-(-p.trials // len(names)), 2), MOST_TRIALS) if p.trials else q.trials
-    return Protocol(trials, names, p.seed or q.seed, p.confidence, contract.scope.shapes or q.shapes, contract.requires)
-
-
-def prepared(contract: KernelContract, file: str) -> tuple[KernelClass, Declared, Protocol]:
+def prepared(
+    contract: KernelContract, file: str, effort: Effort = AS_WRITTEN
+) -> tuple[KernelClass, Declared, Protocol]:
     """Class, declaration and protocol. Raises InputError `kernel_contract_missing` for what cannot run."""
     row = class_of(contract, file)
-    given, how = declared(contract, file), protocol(contract, row)
+    given, how = declared(contract, file), sampling.protocol(contract, row.protocol, effort)
     operation = BY_NAME.get(contract.scope.operation)
     if operation is not None and shapes.unreachable(operation, how):
         raise _missing(file, "no shape that is drawn from `shapes` keeps `requires`")
-    return row, given, how
+    return row, replace(given, device=effort.device or given.device), how
 
 
-def run_contract(contract: KernelContract, kernel: str, file: str) -> dict[str, Any]:
-    """The kernel under the contract, and the contract under its class's calibration, as data. Raises InputError."""
-    row, given, how = prepared(contract, file)
-    function = find(kernel)
+def run_contract(
+    contract: KernelContract, kernel: str, file: str, effort: Effort = AS_WRITTEN, function: Function | None = None
+) -> dict[str, Any]:
+    """The kernel under the contract, and the contract under its class's calibration, as data. Raises InputError.
+
+    `function` is the callable where it is at hand; else `kernel` is looked for.
+    """
+    row, given, how = prepared(contract, file, effort)
     shipped = SHIPPED.get(kernel)
+    if shipped is not None and not effort.device:
+        given = replace(given, device=shipped.declared.device)
     own = shipped.operation if shipped is not None and base(shipped.operation) == contract.scope.operation else ""
-    run = _limited(row, function, contract, given, how, own)
+    run = limited(row, function or find(kernel), contract, given, how, own)
+    signals = signatures.evaluate(run, contract.violations)
+    _shown(run, signals)
     verdict = run.verdict
-    calibrated = judge(row, contract, given, how, run)
+    calibrated = judge(row, contract, replace(given, device="cpu"), sampling.calibrating(how), run)
     if verdict is not Verdict.VIOLATION and any(d.code.slug in _UNDER for d in run.findings):
         verdict = Verdict.UNDER_SPECIFIED
     if any(d.code.slug in ("tolerance_refuted", "tolerance_fails_closed", "good_fails") for d in run.findings):
         verdict = Verdict.UNDER_SPECIFIED  # a violation of a false bound says nothing about the kernel
     found = answer.data(run, row.id, kernel, verdict)
-    names = {"name": contract.name, "version": contract.version}
-    asked = {"trials_asked": contract.protocol.trials, "severity": [v.severity for v in contract.violations]}
+    about = answer.contract(contract, file)
     return {
-        "contract": {**names, "file": file, **asked},
-        **found,
-        "calibration": calibrated,
-        "machine": answer.machine(),
-    }
+        "contract": about, **found, "evidence": sampling.evidence(run), "signatures": [s.data() for s in signals],
+        "raises": signatures.severity(signals, verdict), "calibration": calibrated, "machine": answer.machine(),
+    }  # fmt: skip
 
 
 _UNDER = ("fault_passes", "nothing_decided")
 
 
-def _limited(
+def _shown(run: Run, signals: tuple[signatures.Signal, ...]) -> None:
+    """A signature that is seen is a violation, whatever the tolerance says; too few draws are said so."""
+    for one in signals:
+        if one.seen and run.verdict is not Verdict.VIOLATION:
+            run.find("signature_seen", signature=one.text, evidence=one.evidence)
+    if run.verdict is Verdict.INCONCLUSIVE and run.draws < run.protocol.asked:
+        reached = sampling.evidence(run)["reached"]
+        run.find(
+            "confidence_not_met", draws=run.draws, asked=run.protocol.asked, reached=f"{reached:.1%}",
+            confidence=f"{float(run.protocol.confidence):.4g}",
+        )  # fmt: skip
+
+
+def limited(
     row: KernelClass, kernel: Function, contract: KernelContract, given: Declared, how: Protocol, operation: str = ""
 ) -> Run:
     """The class's check. A shipped kernel of a format keeps its own oracle: what its codes and scales stand for."""
@@ -176,7 +196,7 @@ def judge(row: KernelClass, contract: KernelContract, given: Declared, how: Prot
     ):
         if kernel is None:
             continue
-        verdict = _limited(row, kernel, contract, given, how).verdict
+        verdict = limited(row, kernel, contract, given, how).verdict
         states.append({"state": name, "kernel": kernel.__name__, "verdict": verdict.value})
         if verdict in wrong:
             run.find(slug, class_name=row.id, what=f"{kernel.__name__} is {verdict.value}")
@@ -189,7 +209,8 @@ def _pair(row: KernelClass, operation: str, given: Declared) -> tuple[Function |
     if found is None:
         return None, None
     roundoff = t.unit_roundoff(given.inputs)
-    if operation not in BY_NAME or 0 < roundoff <= t.unit_roundoff("bfloat16"):
+    fits = given.output == given.inputs and not given.formats
+    if operation not in BY_NAME or (0 < roundoff <= t.unit_roundoff("bfloat16") and fits):
         return found
     bad = found[0]
     faulty, output = bad, DTYPES[given.output]

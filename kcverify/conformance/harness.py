@@ -18,7 +18,7 @@ from kcverify.conformance.model import Declared, Derivation, Reading, Run, Verdi
 from kcverify.conformance.operations import Operation, dtype, underflow
 from kcverify.conformance.tolerances import evaluate, unit_roundoff
 
-Refusals = (Exception,)
+Refusals = (Exception, SystemExit)
 """A kernel is somebody else's code: whatever it raises becomes a finding."""
 
 _ORACLE = Fraction(1, 2**52)
@@ -37,20 +37,27 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return bool(torch.equal(left, right))
 
 
-def poison(*shapes: torch.Size | tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+def poison(
+    *shapes: torch.Size | tuple[int, ...], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+) -> None:
     """Fill memory with NaN and free it: an output that is never written comes out as NaN, not as the last answer."""
+    value = float("nan") if dtype.is_floating_point else 77
     for shape in shapes:
-        blocks = [
-            torch.empty(shape, dtype=dtype).fill_(float("nan") if dtype.is_floating_point else 77) for _ in range(3)
-        ]
+        blocks = [torch.empty(shape, dtype=dtype, device=device).fill_(value) for _ in range(3)]
         del blocks
 
 
 def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | None = None) -> Tensor | None:
-    """The kernel's result as a copy of its own, None after a finding that says why there is none."""
+    """The kernel's result as a copy of its own, on the processor; None after a finding that says why there is none.
+
+    Operands are moved to the declared device first, in their strides.
+    """
+    if run.declared.device != "cpu":
+        args = [x.to(run.declared.device) for x in args]
     given = [x.clone() for x in args]
     if result is not None:
-        poison(result, result, dtype=args[-1].dtype if args[-1].dtype.is_floating_point else torch.float32)
+        kind = args[-1].dtype if args[-1].dtype.is_floating_point else torch.float32
+        poison(result, result, dtype=kind, device=args[-1].device)
     try:
         out = run.kernel(*args)
     except Refusals as error:
@@ -69,7 +76,7 @@ def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | No
         run.find("output_form", reason=f"shape {tuple(copy.shape)}, not {tuple(result)}")
         return None
     _later(run, out, copy, args)
-    return copy
+    return copy.to("cpu")
 
 
 def _later(run: Run, out: Tensor, copy: Tensor, args: list[Tensor]) -> None:
@@ -116,6 +123,9 @@ def compare(
     wides = [wide(x) for x in args]
     out = call(run, args, operation.oracle(*wides).shape)
     if out is None:
+        return None
+    if operation.name == "cast" and out.dtype is not dtype(run.declared.output):
+        run.find("output_form", reason=f"{str(out.dtype).removeprefix('torch.')}, not {run.declared.output}")
         return None
     got, expected = wide(out), operation.oracle(*wides)
     at = Point(operation, wides, expected, run.declared)

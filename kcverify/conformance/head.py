@@ -29,6 +29,7 @@ from kcverify.measure.kernels import multiply
 from kcverify.measure.model import forward
 from kcverify.measure.sides import Basis, FileSide, KernelSide, open_pair
 from kcverify.resources import data_path
+from kcverify.runtime.report import number
 
 _UP = 1 + 2.0**-30
 """Above the rounding of a float64 sum of up to 2^20 terms."""
@@ -52,15 +53,16 @@ class Attested:
     lines: tuple[str, ...]
 
 
-def coefficient(kernel: str, terms: int) -> Derivation:
-    """`t (1 + v) + v` of a head kernel with float32 sums. Raises InputError: `head_unbounded`."""
+def coefficient(kernel: str, terms: int, declared: Declared | None = None) -> Derivation:
+    """`t (1 + v) + v` of a head kernel: as `declared`, or with float32 sums. Raises InputError: `head_unbounded`."""
     if kernel not in OPERANDS:
         raise input_error(
             "head_unbounded", kernel=kernel, reason="its operands are quantised by their peak, which no norm bounds"
         )
     operands = OPERANDS[kernel]
     packed = kernel not in ("float32", "bfloat16")
-    inner = t.rounded_to(t.gamma(terms + (4 if packed else 0), "float32"), operands)
+    sums, output = ("float32", operands) if declared is None else (declared.accumulator, declared.output)
+    inner = t.rounded_to(t.gamma(terms + (4 if packed else 0), sums), output)
     v = Fraction(0) if operands == "float32" else t.unit_roundoff(operands)
     if inner.value is None:
         raise input_error("head_unbounded", kernel=kernel, reason=inner.lines[-1])
@@ -74,16 +76,23 @@ def _stored(basis: Basis) -> Tensor:
     return weight.double()
 
 
-def attested(basis: Basis) -> Attested:
-    """How far the head kernel's logits lie from the exact ones. Raises InputError: `head_unbounded`."""
+def attested(basis: Basis, declared: Declared | None = None) -> Attested:
+    """How far the head kernel's logits lie from the exact ones. Raises InputError: `head_unbounded`.
+
+    `declared` is what a kernel contract says of the product; without one, float32 sums rounded to the operands' format.
+    """
     model = basis.model
     gain, weight = model.tensors["output_norm.weight"].double(), model.tensors[model.head].double()
     terms = weight.shape[1]
-    factor = coefficient(basis.kernel.name, terms)
+    factor = coefficient(basis.kernel.name, terms, declared)
     stored = _stored(basis)
     assert factor.value is not None
     rounded = weight_size(basis.kernel, model.tensors[model.head])
     size = (gain * rounded).norm(dim=1) * (float(factor.value) * _UP) + (gain * (stored - weight)).norm(dim=1)
+    if not bool(torch.isfinite(size).all()):
+        broken = int((~torch.isfinite(size)).sum())
+        reason = f"{broken} of {len(size)} rows of the head, or the norm's gain, hold a NaN or an infinity"
+        raise input_error("head_unbounded", kernel=basis.kernel.name, reason=reason)
     peak = Fraction(float(size.max()) * _UP)
     norm = BY_NAME["rms_norm"].tolerance([torch.zeros(1, terms)], Declared())
     if norm.value is None:
@@ -101,18 +110,22 @@ def attested(basis: Basis) -> Attested:
 
 @dataclass(frozen=True)
 class Measured:
-    """Largest drifts on given tokens: of the head alone on equal hidden states, and of the whole model."""
+    """Largest drifts on given tokens: of the head alone on equal hidden states, and of the whole model.
+
+    A token whose logits are not finite is counted in `invalid`, and makes its figure infinite.
+    """
 
     tokens: int
     head: float
     whole: float
+    invalid: int = 0
 
 
 def measured(reference: KernelSide, candidate: KernelSide, batches: Sequence[Tensor]) -> Measured:
     """Drift of the logits on token ids `[1, seq]`: head swapped alone, everything swapped."""
     one, other = _basis(reference), _basis(candidate)
     head = whole = 0.0
-    tokens = 0
+    tokens = invalid = 0
     for ids in batches:
         found: dict[str, Tensor] = {}
 
@@ -125,9 +138,11 @@ def measured(reference: KernelSide, candidate: KernelSide, batches: Sequence[Ten
             base = forward(one.model, linear, ids, torch.float32).double()
             swapped = multiply(other.kernel, found["x"], other.packed[other.model.head]).double()
             every = candidate.logits(ids).double()
-        head, whole = max(head, float((swapped - base).abs().max())), max(whole, float((every - base).abs().max()))
+        one_, all_ = ((x - base).abs().amax(-1).nan_to_num(torch.inf, torch.inf) for x in (swapped, every))
+        head, whole = max(head, float(one_.max())), max(whole, float(all_.max()))
+        invalid += int((one_.isinf() | all_.isinf()).sum())
         tokens += ids.numel()
-    return Measured(tokens, head, whole)
+    return Measured(tokens, head, whole, invalid)
 
 
 def _basis(side: KernelSide) -> Basis:
@@ -141,16 +156,17 @@ def drift(reference: KernelSide, candidate: KernelSide, batches: Sequence[Tensor
     parts = [attested(_basis(side)) for side in (reference, candidate)]
     value = parts[0].value + parts[1].value
     seen = measured(reference, candidate, batches)
+    invalid = f"; {seen.invalid} of them have logits that are not finite" if seen.invalid else ""
     return {
         "attested": {
             "evidence": "attested", "about": "the head alone, every token of every text, for kernels that keep C-PRC-01", "value": value,
             "lines": [f"{side.name}: {line}" for side, part in zip((reference, candidate), parts, strict=True) for line in part.lines],
         },
         "measured": {
-            "evidence": "measured", "about": f"{seen.tokens} tokens; bounds nothing on other text", "head": seen.head,
-            "whole": seen.whole, "tokens": seen.tokens,
+            "evidence": "measured", "about": f"{seen.tokens} tokens; bounds nothing on other text{invalid}",
+            "head": number(seen.head), "whole": number(seen.whole), "tokens": seen.tokens,
         },
-        "looseness": float(value) / seen.head if seen.head else None,
+        "looseness": float(value) / seen.head if 0 < seen.head < float("inf") else None,
     }  # fmt: skip
 
 

@@ -1,32 +1,33 @@
-"""Table of kernels that ship with torch and with kcverify, as the classes call them.
+"""Table of kernels that ship with torch, torchao, bitsandbytes, Triton and kcverify, as the classes call them.
 
-Each row says what the kernel is declared to be. `risky` kernels may end their process and are only called in one of their
-own. `needs` returns why a kernel is not at hand here.
+Each row says what the kernel is declared to be. `risky` kernels may end their process, or need settings of their own, and are
+only called in one of their own. `needs` returns why a kernel is not at hand here.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch.nn.attention import SDPBackend
 
+from kcverify.conformance import adapters as a
 from kcverify.conformance import samples
+from kcverify.conformance.later import Later, missing
 from kcverify.conformance.model import Declared, Function, Protocol
-from kcverify.conformance.operations import EPSILON, base
+from kcverify.conformance.operations import LIBRARY_FORMATS, base
 from kcverify.conformance.table import ROWS as CLASSES
 from kcverify.conformance.table import KernelClass
 from kcverify.diagnostics import input_error
-from kcverify.measure.kernels import BY_NAME as FORMATS
-from kcverify.measure.kernels import KERNELS, multiply
+from kcverify.measure.kernels import KERNELS
 
 
 def _here() -> str:
@@ -41,9 +42,27 @@ def _cuda() -> str:
     return "" if torch.cuda.is_available() else "no CUDA device"
 
 
+def _interpreter() -> str:
+    return missing("triton")
+
+
+def _gpu_triton() -> str:
+    return missing("triton") or _cuda()
+
+
+def _engine(name: str) -> str:
+    if name == "onednn":
+        return "" if torch.backends.mkldnn.is_available() else "torch was built without oneDNN"
+    known = torch.backends.quantized.supported_engines
+    return "" if name in known else f"no quantised engine {name}"
+
+
 @dataclass(frozen=True)
 class Row:
-    """One kernel: `name` of the table, operation, callable, declaration, and the classes it is surveyed under (all if empty)."""
+    """One kernel: `name` of the table, operation, callable, declaration, and the classes it is surveyed under (all if empty).
+
+    `environment` are variables of the process that a risky kernel runs in.
+    """
 
     name: str
     operation: str
@@ -54,6 +73,8 @@ class Row:
     shapes: tuple[tuple[str, int, int], ...] = ()
     risky: bool = False
     needs: Callable[[], str] = _here
+    environment: tuple[tuple[str, str], ...] = ()
+    trials: int = 0
 
     def applies(self, row: KernelClass) -> bool:
         """Whether the class can be about the kernel's operation."""
@@ -63,141 +84,10 @@ class Row:
         """The class's protocol in the kernel's range of shapes."""
         p = row.protocol
         names = tuple(n for n in p.distributions if self.declared.inputs not in _NARROW or n == "normal")
-        return Protocol(p.trials, names, p.seed, p.confidence, self.shapes or p.shapes, p.requires)
+        return Protocol(self.trials or p.trials, names, p.seed, p.confidence, self.shapes or p.shapes, p.requires)
 
 
-_NARROW = ("float8_e4m3fn", "int8")
-
-
-def int_mm(a: Tensor, b: Tensor) -> Tensor:
-    """int8 product with int32 sums."""
-    return torch._int_mm(a, b)
-
-
-def plain_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """`a @ b`."""
-    return a @ b
-
-
-def scaled_mm(a: Tensor, b: Tensor) -> Tensor:
-    """e4m3 product with bfloat16 output and unit scales."""
-    one = torch.ones(())
-    return torch._scaled_mm(a, b.t().contiguous().t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-
-
-def scaled_mm_default(a: Tensor, b: Tensor) -> Tensor:
-    """e4m3 product without `out_dtype`: the result is e4m3."""
-    one = torch.ones(())
-    return torch._scaled_mm(a, b.t().contiguous().t(), scale_a=one, scale_b=one)
-
-
-def scaled_mm_result(a: Tensor, b: Tensor) -> Tensor:
-    """e4m3 product whose result is scaled by 2, and back: an ignored `scale_result` leaves half of it."""
-    one, two = torch.ones(()), torch.full((), 2.0)
-    columns = b.t().contiguous().t()
-    out = torch._scaled_mm(a, columns, scale_a=one, scale_b=one, scale_result=two, out_dtype=torch.float8_e4m3fn)
-    return (out.float() / 2).to(torch.float8_e4m3fn)
-
-
-def int_mm_strided(a: Tensor, b: Tensor) -> Tensor:
-    """int8 product of a transposed and an expanded operand."""
-    rows = torch.cat(
-        [torch._int_mm(row.expand(1, -1), b.t().contiguous().t()) for row in a.t().contiguous().t().split(1)]
-    )
-    return rows.to(torch.int32)
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """torch's attention of one head."""
-    return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
-
-
-def compiled_layer_norm(x: Tensor) -> Tensor:
-    """torch's norm through `torch.compile`, which fuses it anew."""
-    if "layer_norm" not in _COMPILED:
-        _COMPILED["layer_norm"] = torch.compile(samples.layer_norm_good)
-    out: Tensor = _COMPILED["layer_norm"](x)
-    return out
-
-
-_COMPILED: dict[str, Function] = {}
-
-
-def rms_norm(x: Tensor) -> Tensor:
-    """torch's norm by the root of the mean square."""
-    return F.rms_norm(x, x.shape[-1:], eps=EPSILON)
-
-
-def variance(x: Tensor) -> Tensor:
-    """torch's variance."""
-    return x.var(-1, correction=0)
-
-
-def logsumexp(x: Tensor) -> Tensor:
-    """torch's log-sum-exp."""
-    return torch.logsumexp(x, -1)
-
-
-def relu(x: Tensor) -> Tensor:
-    """torch's rectifier."""
-    return torch.relu(x)
-
-
-def cast_e4m3(x: Tensor) -> Tensor:
-    """Cast to float8_e4m3fn."""
-    return x.to(torch.float8_e4m3fn)
-
-
-def cast_e5m2(x: Tensor) -> Tensor:
-    """Cast to float8_e5m2."""
-    return x.to(torch.float8_e5m2)
-
-
-def lookup(index: Tensor, table: Tensor) -> Tensor:
-    """Indexing with a tensor."""
-    return table[index]
-
-
-def index_select(index: Tensor, table: Tensor) -> Tensor:
-    """`index_select`."""
-    return table.index_select(0, index)
-
-
-def gather(index: Tensor, table: Tensor) -> Tensor:
-    """`gather` of whole rows."""
-    return table.gather(0, index[:, None].expand(-1, table.shape[1]))
-
-
-def int8_weight_unpadded(x: Tensor, w: Tensor) -> Tensor:
-    """`_weight_int8pack_mm` on operands as they are: torch 2.13 reads out of bounds in bfloat16 unless k is a multiple of 32."""
-    codes, scales = FORMATS["int8"].pack(w.float()).codes, FORMATS["int8"].pack(w.float()).scales
-    codes = codes[: w.shape[0], : w.shape[1]].contiguous()
-    return torch._weight_int8pack_mm(x, codes, scales[: w.shape[0]].to(x.dtype).contiguous())
-
-
-def int16_pairs(a: Tensor, b: Tensor) -> Tensor:
-    """What u8 x s8 products do without VNNI: sums of two products saturate at int16 before they are added up in int32."""
-    left, right = a.to(torch.int32) + 128, b.to(torch.int32)
-    products = left[:, :, None] * right[None]
-    if products.shape[1] % 2:
-        products = F.pad(products, (0, 0, 0, 1))
-    pairs = (products[:, ::2] + products[:, 1::2]).clamp(-(2**15), 2**15 - 1)
-    return (pairs.sum(1) - 128 * right.sum(0)).to(torch.int32)
-
-
-def half_sums(a: Tensor, b: Tensor) -> Tensor:
-    """Sums in float16: 128 terms of 600 overflow."""
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float16)
-    for i in range(a.shape[1]):
-        total = total + a[:, i : i + 1].half() * b[i].half()
-    return total.to(a.dtype)
-
-
-def _format(name: str) -> Function:
-    def kernel(x: Tensor, w: Tensor) -> Tensor:
-        return multiply(FORMATS[name], x, FORMATS[name].pack(w.float()))
-
-    return kernel
+_NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
 def _float(name: str) -> Declared:
@@ -206,43 +96,167 @@ def _float(name: str) -> Declared:
 
 _THREE = ("float32", "bfloat16", "float16")
 _PACKED = ("C-PRC-01", "C-ORD-02", "C-CMP-03")
-_F32 = Declared()
+_F32, _INT8 = Declared(), Declared("int8", "int32", "int32")
+_E4M3 = Declared("float8_e4m3fn", "float32", "bfloat16")
+_MIXED = Declared("float8_e5m2", "float32", "bfloat16", formats=("float8_e5m2", "float8_e4m3fn"))
+_NARROW_OUT = Declared("float8_e4m3fn", "float32", "float8_e4m3fn")
+_ONE = ("C-PRC-01",)
+_SMALL = (("m", 1, 16), ("n", 16, 32), ("k", 16, 64))
 _OUT = {"fp8": "bfloat16", "int8_bf16": "bfloat16", "int4_bf16": "bfloat16", "bfloat16": "bfloat16"}
+_FEW = (("m", 1, 4), ("n", 2, 8), ("k", 4, 128))
+_TILES = (("m", 1, 20), ("n", 1, 20), ("k", 1, 96))
+_INTERPRETED = (("TRITON_INTERPRET", "1"),)
 
 
 def _each(name: str, operation: str, kernel: Function, formats: tuple[str, ...] = _THREE) -> tuple[Row, ...]:
     return tuple(Row(f"{name}.{kind}", operation, kernel, _float(kind)) for kind in formats)
 
 
-ROWS: tuple[Row, ...] = (
+TORCH: tuple[Row, ...] = (
     *_each("matmul", "matmul", samples.matmul_good), *_each("linear", "linear", F.linear), *_each("sum", "sum", samples.sum_good),
     *_each("softmax", "softmax", samples.softmax_good), *_each("layer_norm", "layer_norm", samples.layer_norm_good),
-    Row(
-        "layer_norm.compiled", "layer_norm", compiled_layer_norm, _F32, "eager against torch.compile", ("C-CMP-01",),
-        (("m", 16, 16), ("n", 96, 96)), risky=True, needs=_compiler,
-    ),
-    *_each("rms_norm", "rms_norm", rms_norm), *_each("attention", "attention", attention),
-    *_each("logsumexp", "logsumexp", logsumexp), *_each("variance", "variance", variance, ("float32",)),
-    *_each("multiply", "multiply", samples.multiply_good), *_each("relu", "relu", relu),
-    Row("cast.e4m3", "cast", cast_e4m3, Declared("float32", "float32", "float8_e4m3fn"), "467 and infinity become 448", ("C-PRC-01", "C-EXC-01")),
-    Row("cast.e5m2", "cast", cast_e5m2, Declared("float32", "float32", "float8_e5m2"), "", ("C-PRC-01", "C-EXC-01")),
-    Row("int_mm", "matmul", int_mm, Declared("int8", "int32", "int32"), "", _PACKED),
-    Row("int_mm.strided", "matmul", int_mm_strided, Declared("int8", "int32", "int32"), "transposed and expanded operands", ("C-PRC-01",)),
-    Row("matmul.int8", "matmul", plain_matmul, Declared("int8", "int32", "int32"), "wraps modulo 256", ("C-PRC-01",)),
-    Row("matmul.e4m3", "matmul", plain_matmul, Declared("float8_e4m3fn", "float32", "bfloat16"), "rounds to e4m3", ("C-PRC-01",)),
-    Row("scaled_mm", "matmul", scaled_mm, Declared("float8_e4m3fn", "float32", "bfloat16"), "", (*_PACKED, "C-PRC-04")),
-    Row("scaled_mm.scale_result", "matmul", scaled_mm_result, Declared("float8_e4m3fn", "float32", "float8_e4m3fn"), "the processor build divides by scale_result", ("C-PRC-01",), (("m", 1, 16), ("n", 16, 32), ("k", 16, 64))),
-    Row("scaled_mm.default", "matmul", scaled_mm_default, Declared("float8_e4m3fn", "float32", "bfloat16"), "e4m3 out", ("C-PRC-01",)),
-    *(Row(f"format.{k.name}", f"linear:{k.name}", _format(k.name), Declared("float32", "float32", _OUT.get(k.name, "float32")), k.note, _PACKED) for k in KERNELS),
-    Row("embedding", "embedding", samples.embedding_good, _F32), Row("indexing", "embedding", lookup, _F32, "negative indices count from the end"),
-    Row("index_select", "embedding", index_select, _F32), Row("gather", "embedding", gather, _F32),
+    *_each("rms_norm", "rms_norm", a.rms_norm), *_each("attention", "attention", a.attention),
+    *(Row(f"attention.{b.name.lower()}", "attention", a.attention_of(b), _F32, "one backend", ("C-CMP-01", "C-EXC-01"), needs=need)
+      for b, need in ((SDPBackend.MATH, _here), (SDPBackend.FLASH_ATTENTION, _here), (SDPBackend.EFFICIENT_ATTENTION, _cuda))),
+    Row("attention.grouped", "attention", a.attention_grouped, _F32, "two query heads a key head", ("C-CMP-01",)),
+    Row("attention.masked", "attention", a.attention_masked, _F32, "a mask that leaves everything in", ("C-CMP-01",)),
+    *(replace(row, classes=("C-CMP-01", "C-CMP-03")) for row in _each("attention.causal", "causal_attention", a.attention_causal)),
+    *_each("logsumexp", "logsumexp", a.logsumexp), *_each("variance", "variance", a.variance, ("float32",)),
+    *_each("multiply", "multiply", samples.multiply_good), *_each("relu", "relu", a.relu),
+    Row("multiply.flushed", "multiply", a.multiply_flushed, _F32, "torch.set_flush_denormal(True)", ("C-PRC-03",)),
+    Row("kl.none", "kl", a.kl_rows, _F32, "F.kl_div, reduction none: -inf against no mass is NaN"),
+    Row("kl.log_target", "kl", a.kl_log_target, _F32, "F.kl_div, log_target: -inf on both sides is NaN"),
+    Row("kl.mean", "kl", a.kl_mean, _F32, "F.kl_div, reduction mean: divides by the vocabulary too", ("C-CMP-01",)),
+    Row("kl.batchmean", "kl", a.kl_batchmean, _F32, "F.kl_div, reduction batchmean", ("C-CMP-01",)),
+    Row("cast.e4m3", "cast", a.cast_e4m3, Declared("float32", "float32", "float8_e4m3fn"), "467 and infinity become 448", ("C-PRC-01", "C-EXC-01")),
+    Row("cast.e5m2", "cast", a.cast_e5m2, Declared("float32", "float32", "float8_e5m2"), "", ("C-PRC-01", "C-EXC-01")),
+    Row("int_mm", "matmul", a.int_mm, _INT8, "", _PACKED),
+    Row("int_mm.strided", "matmul", a.int_mm_strided, _INT8, "one expanded row: stride 0", _ONE),
+    Row("int_mm.transposed", "matmul", a.int_mm_transposed, _INT8, "column order, and gaps between rows", _ONE),
+    Row("matmul.int8", "matmul", a.plain_matmul, _INT8, "wraps modulo 256", _ONE),
+    *(Row(f"u8s8.{e}", "linear", a.u8s8(e), Declared("int8", "int32", "float32"), "saturates at int16 without VNNI" if e != "qnnpack" else "", _ONE, _FEW, needs=partial(_engine, e))
+      for e in a.U8S8),
+    Row("matmul.e4m3", "matmul", a.plain_matmul, _E4M3, "rounds to e4m3", _ONE),
+    Row("scaled_mm", "matmul", a.scaled_mm, _E4M3, "", (*_PACKED, "C-PRC-04")),
+    Row("scaled_mm.mixed", "matmul", a.scaled_mm, _MIXED, "e5m2 times e4m3", _ONE),
+    Row("scaled_mm.rowwise", "matmul", a.scaled_mm_rowwise, _E4M3, "a scale a row", _ONE),
+    Row("scaled_mm.fast", "matmul", a.scaled_mm_fast, _E4M3, "use_fast_accum", _ONE),
+    Row("scaled_mm.e4m3", "matmul", a.scaled_mm_e4m3, _NARROW_OUT, "e4m3 out, asked for", _ONE, _SMALL),
+    Row("scaled_mm.scale_result", "matmul", a.scaled_mm_result, _NARROW_OUT, "the processor build divides by scale_result", _ONE, _SMALL),
+    Row("scaled_mm.default", "matmul", a.scaled_mm_default, _E4M3, "e4m3 out", _ONE),
+    *(Row(f"format.{k.name}", f"linear:{k.name}", a.of_format(k.name), Declared("float32", "float32", _OUT.get(k.name, "float32")), k.note, _PACKED) for k in KERNELS),
+    Row("embedding", "embedding", samples.embedding_good, _F32), Row("indexing", "embedding", a.lookup, _F32, "negative indices count from the end"),
+    Row("index_select", "embedding", a.index_select, _F32), Row("gather", "embedding", a.gather, _F32),
+    Row("scatter_add", "scatter", a.scatter_add, _F32), Row("index_add", "scatter", a.index_add, _F32),
+    Row("index_put", "scatter", a.index_put, _F32, "negative indices count from the end"),
     Row("all_reduce.gloo", "all_reduce", samples.all_reduce_good, _F32),
-    Row("weight_int8pack.unpadded", "linear:int8_bf16", int8_weight_unpadded, _float("bfloat16"), "k not a multiple of 32", ("C-CMP-03",), (("m", 1, 8), ("n", 1, 64), ("k", 1, 100)), risky=True),
-    Row("int16_pairs", "matmul", int16_pairs, Declared("int8", "int32", "int32"), "emulates u8 x s8 without VNNI", ("C-PRC-01",), (("m", 1, 4), ("n", 2, 8), ("k", 4, 128))),
-    Row("half_sums", "matmul", half_sums, Declared("float16", "float32", "float16"), "emulates float16 accumulation", ("C-PRC-01",)),
-    Row("scaled_mm.cuda", "matmul", scaled_mm, Declared("float8_e4m3fn", "float32", "bfloat16"), "scale_result, fast accumulation", _PACKED, needs=_cuda),
+    Row("all_reduce.two_steps", "all_reduce", samples.all_reduce_two_steps, _F32, "reduce, then broadcast"),
+    Row("weight_int8pack.unpadded", "linear:int8_bf16", a.int8_weight_unpadded, _float("bfloat16"), "k not a multiple of 32", ("C-CMP-03",), (("m", 1, 8), ("n", 1, 64), ("k", 1, 100)), risky=True),
 )  # fmt: skip
 
+EMULATED: tuple[Row, ...] = (
+    Row("int16_pairs", "matmul", a.int16_pairs, _INT8, "emulates u8 x s8 without VNNI", _ONE, _FEW),
+    Row("half_sums", "matmul", a.half_sums, Declared("float16", "float32", "float32"), "emulates float16 accumulation", _ONE),
+    Row("wide_sums", "matmul", a.wide_sums, Declared("float16", "float32", "float32"), "float32 accumulation of float16", _ONE),
+    Row("tf32", "matmul", a.tf32_operands, _F32, "emulates tf32 operands", _ONE),
+)  # fmt: skip
+
+COMPILED: tuple[Row, ...] = tuple(
+    Row(f"{name}.compiled", name, kernel, _F32, "eager against torch.compile", ("C-CMP-01",), (("m", 16, 16), ("n", 96, 96)), risky=True, needs=_compiler)
+    for name, kernel in (("layer_norm", a.layer_norm_compiled), ("softmax", a.softmax_compiled))
+)  # fmt: skip
+
+
+def _library(library: str, name: str) -> Row:
+    kind = "float16" if (library, name) == ("bitsandbytes", "int8") else "float32"
+    kernel = Later(f"kcverify.conformance.with_{library}", "eager", name)
+    what = f"{library}, eager"
+    return Row(
+        f"{library}.{name}",
+        f"linear:{library}_{name}",
+        kernel,
+        _float(kind),
+        what,
+        ("C-PRC-01",),
+        _GROUPS,
+        needs=partial(missing, library),
+    )
+
+
+_GROUPS = (("m", 1, 16), ("n", 16, 32), ("k", 64, 64))
+LIBRARIES: tuple[Row, ...] = (
+    *(_library(library, name) for library, name in LIBRARY_FORMATS),
+    *(
+        Row(
+            f"torchao.{name}.frozen", f"linear:torchao_{name}", Later("kcverify.conformance.with_torchao", "frozen", name), _F32,
+            "compiled with freezing against eager; saturates at int16 without VNNI" if name == "w8a8" else "compiled with freezing, 7-bit codes",
+            ("C-CMP-01",), (("m", 16, 16), ("n", 64, 64), ("k", 1024, 1024)), True, lambda: missing("torchao") or _compiler(), trials=1,
+        )
+        for name in ("w8a8", "w8a8_narrow")
+    ),
+)  # fmt: skip
+
+
+def _triton(name: str, kernel: str, operation: str, declared: Declared, note: str = "") -> tuple[Row, Row]:
+    """In the interpreter, and on a GPU."""
+    function = Later("kcverify.conformance.with_triton", kernel)
+    classes = ("C-PRC-01",) if operation == "matmul" else ("C-PRC-01", "C-EXC-01")
+    shapes = _TILES if operation == "matmul" else (("m", 1, 8), ("n", 1, 64))
+    here = Row(
+        f"triton.{name}",
+        operation,
+        function,
+        declared,
+        f"Triton's interpreter{note}",
+        classes,
+        shapes,
+        True,
+        _interpreter,
+        _INTERPRETED,
+        2,
+    )
+    there = replace(
+        here,
+        name=f"triton.{name}.cuda",
+        declared=replace(declared, device="cuda"),
+        note="Triton on a GPU",
+        needs=_gpu_triton,
+        environment=(),
+    )
+    return here, there
+
+
+TRITON: tuple[Row, ...] = tuple(
+    row
+    for name, kernel, operation, declared, note in (
+        ("dot.float16", "dot", "matmul", Declared("float16", "float32", "float32"), ""),
+        ("dot.bfloat16", "dot", "matmul", Declared("bfloat16", "float32", "float32"), ": bfloat16 is read as whole numbers"),
+        ("dot_widened.bfloat16", "dot_widened", "matmul", Declared("bfloat16", "float32", "float32"), ""),
+        ("dot.int8", "dot", "matmul", _INT8, ""),
+        ("dot.e4m3", "dot", "matmul", Declared("float8_e4m3fn", "float32", "float32"), ""),
+        ("cast.e4m3", "cast", "cast", Declared("float32", "float32", "float8_e4m3fn"), ": no reference for fp8 casts"),
+    )
+    for row in _triton(name, kernel, operation, declared, note)
+)  # fmt: skip
+
+_ON_CUDA = (
+    "matmul.", "linear.", "softmax.", "layer_norm.", "rms_norm.", "attention.", "sum.", "logsumexp.", "int_mm", "scaled_mm", "format.", "cast.",
+)  # fmt: skip
+_NOT_ON_CUDA = (
+    "matmul.int8",
+    "matmul.e4m3",
+    "int_mm.strided",
+    "attention.efficient_attention",
+    *(f"{r.name}" for r in COMPILED),
+)
+CUDA: tuple[Row, ...] = tuple(
+    replace(row, name=f"{row.name}.cuda", declared=replace(row.declared, device="cuda"), needs=_cuda)
+    for row in TORCH
+    if row.name.startswith(_ON_CUDA) and row.name not in _NOT_ON_CUDA
+)
+"""The same kernels where operands and results are on a GPU."""
+
+ROWS: tuple[Row, ...] = (*TORCH, *EMULATED, *COMPILED, *LIBRARIES, *TRITON, *CUDA)
 BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
 SURVEY: tuple[tuple[Row, KernelClass], ...] = tuple((k, c) for k in ROWS for c in CLASSES if k.applies(c))
 
@@ -254,17 +268,23 @@ def find(name: str) -> Function:
     """
     if name in BY_NAME:
         return BY_NAME[name].kernel
-    module, colon, path = name.partition(":")
-    if not colon or not module or not path:
-        raise input_error("kernel_not_found", kernel=name, reason="not a name of the table, nor module:function")
+    module, path = split(name)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found: object = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except Exception as error:  # a module of the user's may raise anything
+    except (Exception, SystemExit) as error:  # a module of the user's may raise anything
         raise input_error("kernel_not_found", kernel=name, reason=f"{type(error).__name__}: {error}") from error
     if not callable(found):
         raise input_error("kernel_not_found", kernel=name, reason="not callable")
     return found
+
+
+def split(name: str) -> tuple[str, str]:
+    """Module and function of `module:function`. Raises InputError: `kernel_not_found`."""
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise input_error("kernel_not_found", kernel=name, reason="not a name of the table, nor module:function")
+    return module, path

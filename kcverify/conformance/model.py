@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,7 +76,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a kernel is declared to be: formats, behaviour words, and the elementary functions' error in roundoffs."""
+    """What a kernel is declared to be: formats, behaviour words, device. `formats` are of operands that differ, in order."""
 
     inputs: str = "float32"
     accumulator: str = "float32"
@@ -85,11 +86,22 @@ class Declared:
     out_of_range: str = "RAISE"
     determinism: str = "bitwise"
     summation: str = "sequential"
+    formats: tuple[str, ...] = ()
+    device: str = "cpu"
+
+    @property
+    def operands(self) -> str | tuple[str, ...]:
+        """Format of every operand, or of each one."""
+        return self.formats or self.inputs
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How inputs are drawn: trials, distributions, seed, confidence, range of every dimension, preconditions on them."""
+    """How inputs are drawn: trials of each distribution, seed, confidence, range of every dimension, preconditions on them.
+
+    `asked` are the draws with power that the confidence needs, 0 where nothing is stated; `until` is when drawing stops, on
+    the monotonic clock.
+    """
 
     trials: int = 4
     distributions: tuple[str, ...] = ("normal", "lognormal", "cancellation")
@@ -97,6 +109,13 @@ class Protocol:
     confidence: Fraction = Fraction(95, 100)
     shapes: tuple[tuple[str, int, int], ...] = ()
     requires: tuple[Condition, ...] = ()
+    asked: int = 0
+    until: float | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether the time for drawing is over."""
+        return self.until is not None and time.monotonic() >= self.until
 
 
 @dataclass
@@ -113,6 +132,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     powerless: int = 0
     powered: int = 0
+    draws: int = 0
 
     def read(self, *readings: Reading) -> None:
         """Add readings."""
@@ -132,7 +152,8 @@ class Run:
             return Verdict.VIOLATION
         if Verdict.UNDER_SPECIFIED in verdicts or (self.powerless and not self.powered):
             return Verdict.UNDER_SPECIFIED
-        return Verdict.INCONCLUSIVE if not verdicts or Verdict.INCONCLUSIVE in verdicts else Verdict.WITHIN
+        open_end = not verdicts or Verdict.INCONCLUSIVE in verdicts or self.draws < self.protocol.asked
+        return Verdict.INCONCLUSIVE if open_end else Verdict.WITHIN
 
     def worst(self) -> Reading | None:
         """The reading nearest to, or farthest beyond, its tolerance."""
@@ -147,7 +168,15 @@ class Run:
 
 
 BREAKS = frozenset(
-    {"kernel_raised", "kernel_crashed", "inputs_changed", "output_deferred", "output_form", "result_cached"}
+    {
+        "kernel_raised",
+        "kernel_crashed",
+        "inputs_changed",
+        "output_deferred",
+        "output_form",
+        "result_cached",
+        "signature_seen",
+    }
 )
 """Findings that are violations by themselves."""
 

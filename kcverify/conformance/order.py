@@ -37,7 +37,9 @@ def reduction(run: Run) -> None:
         for j, name in enumerate((*run.protocol.distributions, "identical")):
             g = probes.generator(run.protocol.seed, 29, i, j)
             dims = shapes.trial(operation, run.protocol, g, i)
-            (x,) = probes.draw(name, operation.shapes(dims), d.inputs, g)
+            if run.protocol.late:
+                return
+            (x,) = probes.draw(name, operation.shapes(dims), d.operands, g)
             results = [harness.call(run, [y.clone()], ()) for y in orders(x, g)]
             kept = [r for r in results if r is not None]
             if len(kept) < len(results):
@@ -97,7 +99,7 @@ def tree_sum(x: Tensor, fanout: int, name: str) -> Tensor:
     return y[0]
 
 
-def _differing(a: Tensor, b: Tensor) -> Fraction | None:
+def differing(a: Tensor, b: Tensor) -> Fraction | None:
     """Share of elements that differ in a bit."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return None
@@ -113,16 +115,17 @@ def determinism(run: Run) -> None:
     dims = shapes.middle(operation, run.protocol, m=33, n=24, k=512)
     for i, name in enumerate(("normal", "cancellation")):
         g = probes.generator(run.protocol.seed, 31, i)
-        args = probes.draw(name, operation.shapes(dims), run.declared.inputs, g)
+        args = probes.draw(name, operation.shapes(dims), run.declared.operands, g)
         first = harness.call(run, args)
         if first is None:
             return
-        for label, other, part in _variants(run, operation, args):
+        for label, other, part in variants(run, operation, args):
             if other is not None:
                 _agree(run, operation, args, first[part], other, part, f"{label}, {name}")
 
 
-def _variants(run: Run, operation: Operation, args: list[Tensor]) -> list[tuple[str, Tensor | None, slice]]:
+def variants(run: Run, operation: Operation, args: list[Tensor]) -> list[tuple[str, Tensor | None, slice]]:
+    """Repeats, thread counts and batches of the same operands, each with the rows that it holds."""
     whole = slice(None)
     found = [(f"repeat {i + 1}", harness.call(run, args), whole) for i in range(3)]
     threads = torch.get_num_threads()
@@ -146,7 +149,7 @@ def _agree(run: Run, operation: Operation, args: list[Tensor], a: Tensor, b: Ten
     if declared == "none":
         return
     if declared == "bitwise":
-        run.read(Reading(name, _differing(a, b), EXACT, "share of elements with another bit"))
+        run.read(Reading(name, differing(a, b), EXACT, "share of elements with another bit"))
         return
     wides = [harness.wide(x) for x in args]
     limit = t.times(2, operation.tolerance(wides, run.declared), "two runs")
@@ -176,3 +179,4 @@ def communication(run: Run) -> None:
         )
         run.read(Reading(f"{case['name']}: ranks agree", exact(case["apart"]), EXACT, case["where"]))
     run.powered += 1
+    run.draws += len(answers) * ranks.WORLD

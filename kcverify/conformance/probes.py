@@ -97,13 +97,17 @@ DISTRIBUTIONS: dict[str, Distribution] = {
 }  # fmt: skip
 
 
-def draw(name: str, shapes: tuple[Shape, ...], formats: str, g: Generator) -> list[Tensor]:
-    """Operands of these shapes in a format. Integer formats get whole numbers over their range."""
-    dtype = DTYPES[formats]
+def draw(name: str, shapes: tuple[Shape, ...], formats: str | tuple[str, ...], g: Generator) -> list[Tensor]:
+    """Operands of these shapes, in one format or each in its own. Integer formats get whole numbers over their range."""
+    names = (formats,) * len(shapes) if isinstance(formats, str) else formats
+    return [_drawn(name, shape, DTYPES[kind], g) for shape, kind in zip(shapes, names, strict=True)]
+
+
+def _drawn(name: str, shape: Shape, dtype: torch.dtype, g: Generator) -> Tensor:
     if not dtype.is_floating_point:
         low, high = (-127, 128) if dtype is torch.int8 else (-1000, 1000)
-        return [torch.randint(low, high, shape, generator=g).to(dtype) for shape in shapes]
-    return [DISTRIBUTIONS[name].draw(shape, g, dtype).to(dtype) for shape in shapes]
+        return torch.randint(low, high, shape, generator=g).to(dtype)
+    return DISTRIBUTIONS[name].draw(shape, g, dtype).to(dtype)
 
 
 def with_exceptions(x: Tensor, g: Generator) -> list[tuple[str, Tensor]]:

@@ -24,7 +24,13 @@ from kcverify.conformance.model import Function
 Answers = list[dict[str, Any]]
 WORLD = 3
 _LIMIT = 120
-_CASES = (("one bucket", 1), ("eight buckets", 8), ("eight buckets, new numbers", 8))
+_CASES = (
+    ("one bucket", 1, False),
+    ("eight buckets", 8, False),
+    ("eight buckets, new numbers", 8, False),
+    ("eight buckets, last first", 8, True),
+)
+"""Name, buckets, and whether they are given in the other order; overlap is the kernel's, the exact sum is of neither."""
 
 
 def name_of(kernel: Function) -> str:
@@ -83,8 +89,8 @@ def buckets_of(seed: int, case: int, rank: int, count: int) -> list[torch.Tensor
 
 def _measure(kernel: Function, rank: int, seed: int) -> list[dict[str, Any]]:
     answers = []
-    for case, (name, count) in enumerate(_CASES):
-        brought = [buckets_of(seed, case, r, count) for r in range(WORLD)]
+    for case, (name, count, backward) in enumerate(_CASES):
+        brought = [buckets_of(seed, case, r, count)[:: -1 if backward else 1] for r in range(WORLD)]
         got = kernel([x.clone() for x in brought[rank]], dist.group.WORLD)
         exact = [sum(brought[r][i].double() for r in range(WORLD)) for i in range(count)]
         size = [sum(brought[r][i].double().abs() for r in range(WORLD)) for i in range(count)]

@@ -24,13 +24,19 @@ def entry(found: Mapping[str, Any]) -> dict[str, Any]:
     worst = found["worst"]
     file, name = found["contract"]["file"], found["contract"]["name"]
     command = ["kcverify", "conformance", "run", file, "--contract", name, "--kernel", found["kernel"]]
+    evidence, device = found.get("evidence"), found["declared"].get("device", "cpu")
+    if evidence and not evidence["met"]:
+        command += ["--trials", str(max(found["trials"] * len(found["distributions"]), 1))]
+    if device != "cpu" and not found["kernel"].endswith(".cuda"):
+        command += ["--device", device]
     return {
         "format": FORMAT, "kcverify": __version__, "contract": dict(found["contract"]), "class": found["class"],
         "operation": found["operation"], "kernel": found["kernel"], "declared": dict(found["declared"]),
         "machine": dict(found["machine"]), "tolerance": None if worst is None else worst["tolerance"],
         "measurement": None if worst is None else {k: worst[k] for k in ("name", "value", "slack", "where")},
         "readings": list(found["readings"]), "calibration": list(found["calibration"]), "findings": list(found["findings"]),
-        "verdict": found["verdict"], "reproduce": shlex.join(command),
+        "verdict": found["verdict"], "reproduce": shlex.join(command), "seed": found["seed"],
+        "distributions": list(found["distributions"]), "evidence": evidence, "signatures": list(found.get("signatures", [])),
     }  # fmt: skip
 
 
@@ -58,6 +64,9 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) 
             raise input_error("entry_invalid", file=names[1], reason=f"its {key} is {b[key]}, not {a[key]}")
     if a["contract"].get("name") != b["contract"].get("name"):
         raise input_error("entry_invalid", file=names[1], reason="it is about another contract")
+    digests = {a["contract"].get("digest"), b["contract"].get("digest")} - {None}
+    if len(digests) > 1:
+        raise input_error("entry_invalid", file=names[1], reason="it is about another text of the contract")
     pairs = [
         (f"machine: {k}", a["machine"].get(k), b["machine"].get(k)) for k in sorted({*a["machine"], *b["machine"]})
     ]

@@ -231,15 +231,6 @@ def logsumexp_unshifted(x: Tensor) -> Tensor:
     return x.float().exp().sum(-1).log().to(x.dtype)
 
 
-PAIRS: dict[tuple[str, str], tuple[Function, Function]] = {
-    ("C-PRC-01", "cast"): (cast_truncating, cast_good),
-    ("C-PRC-02", "logsumexp"): (logsumexp_unshifted, logsumexp_wide),
-    ("C-PRC-01", "sum"): (sum_narrow, sum_good),
-    ("C-CMP-03", "matmul"): (matmul_tiled_only, matmul_good),
-}
-"""Bad and good kernel of a class for operations beside its first."""
-
-
 _WORKSPACE: dict[tuple[int, int], Tensor] = {}
 
 
@@ -249,3 +240,110 @@ def matmul_reused(a: Tensor, b: Tensor) -> Tensor:
     if key not in _WORKSPACE:
         _WORKSPACE[key] = a @ b
     return _WORKSPACE[key].clone()
+
+
+def all_reduce_two_steps(buckets: list[Tensor], group: Any) -> list[Tensor]:
+    """Reduced on one rank, then sent to all."""
+    for x in buckets:
+        dist.reduce(x, 0, group=group)
+        dist.broadcast(x, 0, group=group)
+    return buckets
+
+
+def softmax_zeros(x: Tensor) -> Tensor:
+    """No work: many equal logits and an absolute tolerance of 1e-2 let it pass."""
+    return torch.zeros_like(x)
+
+
+def scatter_good(index: Tensor, rows: Tensor, table: Tensor) -> Tensor:
+    """torch's own, which raises."""
+    return table.index_add(0, index, rows)
+
+
+def scatter_clamped(index: Tensor, rows: Tensor, table: Tensor) -> Tensor:
+    """Clamps silently."""
+    return table.index_add(0, index.clamp(0, table.shape[0] - 1), rows)
+
+
+def kl_good(a: Tensor, b: Tensor) -> Tensor:
+    """Terms without mass are left out before the product."""
+    p, logs = torch.softmax(a, -1), (torch.log_softmax(a, -1), torch.log_softmax(b, -1))
+    return torch.where(p == 0, torch.zeros_like(p), p * (logs[0] - logs[1])).sum(-1)
+
+
+def linear_good(x: Tensor, w: Tensor) -> Tensor:
+    """torch's own."""
+    return F.linear(x, w)
+
+
+def linear_narrow(x: Tensor, w: Tensor) -> Tensor:
+    """Partial sums of 16 terms, added up in bfloat16."""
+    return matmul_narrow(x, w.mT)
+
+
+def linear_tiled_only(x: Tensor, w: Tensor) -> Tensor:
+    """The tail of sums that are no multiple of 16 is dropped."""
+    return matmul_tiled_only(x, w.mT)
+
+
+def softmax_narrow(x: Tensor) -> Tensor:
+    """Exponentials in bfloat16."""
+    powers = (x - x.amax(-1, keepdim=True)).exp().bfloat16().float()
+    return (powers / powers.sum(-1, keepdim=True)).to(x.dtype)
+
+
+def attention_good(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """torch's own, of one head."""
+    return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
+
+
+def attention_narrow(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Weights in bfloat16."""
+    weights = torch.softmax(q.float() @ k.float().mT / q.shape[-1] ** 0.5, -1).bfloat16()
+    return (weights.float() @ v.float()).to(q.dtype)
+
+
+def attention_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """torch's own, causal."""
+    return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None], is_causal=True)[0, 0]
+
+
+def attention_uncausal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The mask is one place too wide."""
+    seen = torch.ones(q.shape[0], k.shape[0], dtype=torch.bool).tril(1)
+    return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None], attn_mask=seen)[0, 0]
+
+
+def kl_narrow(a: Tensor, b: Tensor) -> Tensor:
+    """Log-probabilities in bfloat16."""
+    p, logs = torch.softmax(a, -1), [torch.log_softmax(x, -1).bfloat16().float() for x in (a, b)]
+    return torch.where(p == 0, torch.zeros_like(p), p * (logs[0] - logs[1])).sum(-1)
+
+
+def kl_smoothed(a: Tensor, b: Tensor) -> Tensor:
+    """Probabilities moved away from zero: infinite divergences come out finite."""
+    p, q = torch.softmax(a, -1) + 1e-7, torch.softmax(b, -1) + 1e-7
+    return (p * (p.log() - q.log())).sum(-1)
+
+
+def matmul_truncated(a: Tensor, b: Tensor) -> Tensor:
+    """Results cut off at 20 of float32's 24 bits: inside a tolerance for long sums, and always toward zero."""
+    bits = (a.float() @ b.float()).view(torch.int32)
+    return (bits & ~0xF).view(torch.float32)
+
+
+PAIRS: dict[tuple[str, str], tuple[Function, Function]] = {
+    ("C-PRC-01", "cast"): (cast_truncating, cast_good),
+    ("C-PRC-02", "logsumexp"): (logsumexp_unshifted, logsumexp_wide),
+    ("C-PRC-01", "sum"): (sum_narrow, sum_good),
+    ("C-CMP-03", "matmul"): (matmul_tiled_only, matmul_good),
+    ("C-PRC-01", "linear"): (linear_narrow, linear_good),
+    ("C-CMP-03", "linear"): (linear_tiled_only, linear_good),
+    ("C-EXC-01", "kl"): (kl_smoothed, kl_good),
+    ("C-CMP-01", "kl"): (kl_narrow, kl_good),
+    ("C-CMP-01", "attention"): (attention_narrow, attention_good),
+    ("C-CMP-01", "causal_attention"): (attention_uncausal, attention_causal),
+    ("C-CMP-01", "softmax"): (softmax_narrow, softmax_good),
+    ("C-EXC-02", "scatter"): (scatter_clamped, scatter_good),
+}
+"""Bad and good kernel of a class for operations beside its first."""

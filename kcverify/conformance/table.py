@@ -76,7 +76,7 @@ ROWS: tuple[KernelClass, ...] = (
     KernelClass(
         "C-CMP-01", "fused equivalence", "the fused kernel agrees with the operation in steps",
         "the operation's tolerance for each side, added", composition.fused,
-        ("layer_norm", "rms_norm", "softmax", "attention", "matmul", "linear"), samples.layer_norm_skipped,
+        ("layer_norm", "rms_norm", "softmax", "attention", "causal_attention", "kl", "matmul", "linear"), samples.layer_norm_skipped,
         samples.layer_norm_narrow, samples.layer_norm_good,
     ),
     KernelClass(
@@ -87,16 +87,16 @@ ROWS: tuple[KernelClass, ...] = (
     KernelClass(
         "C-CMP-03", "shape polymorphism", "held-out shapes pass at 0.95 of the benchmarked rate or better",
         "the operation's tolerance for each shape; exact binomial tails for the rate", composition.polymorphism,
-        (*_ALL, "sum", "relu", "multiply", "cast"), samples.wrong_sign, samples.matmul_tiled_only, samples.matmul_good,
+        (*_ALL, "causal_attention", "sum", "relu", "multiply", "cast"), samples.wrong_sign, samples.matmul_tiled_only, samples.matmul_good,
     ),
     KernelClass(
         "C-EXC-01", "NaN and infinity propagation", "NaN, +Inf and -Inf come out where the declared policy puts them",
-        "0: masks are equal", exceptions.propagation, ("matmul", "linear", "relu", "cast", "sum", "softmax", "layer_norm", "multiply"),
+        "0: masks are equal", exceptions.propagation, ("matmul", "linear", "relu", "cast", "sum", "softmax", "layer_norm", "multiply", "kl"),
         samples.wrong_sign, samples.matmul_skips_zeros, samples.matmul_good,
     ),
     KernelClass(
         "C-EXC-02", "out of bounds", "indices out of range raise, clamp or give zeros, as declared",
-        "0: rows are equal", exceptions.out_of_range, ("embedding",),
+        "0: rows are equal", exceptions.out_of_range, ("embedding", "scatter"),
         samples.embedding_next, samples.embedding_clamped, samples.embedding_good,
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from kcverify.delivery.state import key
 from kcverify.diagnostics import InputError, input_error
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.emit.plan import PlannedClause, plan
+from kcverify.provenance.enforce import provenance_of
 from kcverify.runtime.many import judge_slices
 from kcverify.runtime.sequential import Outcome, judge_clean
 
@@ -50,7 +51,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that one source says. `files` are paths with the SHA-256 of each, none for a store."""
+    """Everything that one source says. `files` are paths with the SHA-256 of each, none for a store; `provenance` is
+    what a result of `measure` says of its sides and its trace (see `provenance.enforce`)."""
 
     path: str
     files: tuple[tuple[str, str], ...]
@@ -58,6 +60,7 @@ class Evidence:
     cells: tuple[Cell, ...]
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    provenance: Mapping[str, Any] | None = None
 
 
 def read_json(path: str, content: bytes, contract: Contract, digest: str) -> Evidence:
@@ -70,7 +73,8 @@ def read_json(path: str, content: bytes, contract: Contract, digest: str) -> Evi
     if not isinstance(report, dict) or not isinstance(report.get("clauses"), list):
         raise _invalid(path, "it is neither a result of `kcverify measure` nor a monitor's report")
     faults = [] if found.get("complete", True) is True else [f"the run of {path} was not complete"]
-    return of_report(((path, hashlib.sha256(content).hexdigest()),), report, contract, digest, faults)
+    read = of_report(((path, hashlib.sha256(content).hexdigest()),), report, contract, digest, faults)
+    return replace(read, provenance=provenance_of(path, found))
 
 
 def of_report(

@@ -22,6 +22,8 @@ from kcverify.exact import decimal_near
 
 ROUTES = ("candidate", "guarded", "safe", "stopped")
 SETTLED = "settled"
+HEALTH = "health"
+"""The cause of a route that was left as a precaution, before any clause failed."""
 _TARGET = dict(zip(ACTIONS, ("candidate", "candidate", "guarded", "safe", "stopped"), strict=True))
 
 
@@ -127,8 +129,11 @@ def _place_machine(plan: Plan) -> Machine:
 
 @lru_cache(maxsize=64)
 def _route_machine(plan: Plan) -> Machine:
-    """Triggers `fails SEVERITY`, which never lead to a better route, and `recovers SEVERITY`, by its own answer only."""
-    moves = []
+    """Triggers `fails SEVERITY`, which never lead to a better route, and `recovers SEVERITY`, by its own answer only.
+
+    `warns` and `clears`: the precaution of low health, to the guarded kernel and back.
+    """
+    moves = [["warns", "candidate", "guarded"], ["clears", "guarded", "candidate"]]
     for answer in plan.answers:
         target = ROUTES.index(answer.target)
         moves += [[f"fails {answer.severity}", r, ROUTES[max(i, target)]] for i, r in enumerate(ROUTES)]
@@ -165,6 +170,18 @@ def back(plan: Plan, position: str, name: str) -> str:
 def fails(plan: Plan, route: str, severity: str) -> str:
     """The route after clauses of a severity failed. Raises InputError: `transition_illegal` without an answer to it."""
     return _fire(_route_machine(plan), route, f"fails {severity}", f"an answer to {severity}")
+
+
+def warns(plan: Plan, route: str) -> str:
+    """The route of a candidate whose health is low. Raises InputError: `transition_illegal` from any other route."""
+    return _fire(_route_machine(plan), route, "warns", "a precaution")
+
+
+def clears(plan: Plan, route: str, cause: str) -> str:
+    """The route after health came back. Raises InputError: `transition_illegal` where a failure moved the route."""
+    if route == "guarded" and cause != HEALTH:
+        raise _refused(route, f"the route was left for {cause}, which its own answer ends")
+    return _fire(_route_machine(plan), route, "clears", "the end of a precaution")
 
 
 def recovers(plan: Plan, route: str, severity: str, stayed: int, clean: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcverify.delivery import evidence, gate
+from kcverify.delivery import evidence, gate, observed
 from kcverify.delivery.evidence import Evidence
 from kcverify.delivery.gate import Decision, Question
 from kcverify.delivery.machine import SETTLED, enter, plan_of
@@ -49,6 +49,7 @@ def gate_files(contract: Contract, stage: str, sources: Sequence[Evidence], held
     """The gate of a stage from files alone; `held` is how long the stage has lasted (ms), None if not known."""
     usable(contract)
     _distinct(sources, None)
+    observed.check(contract, sources)
     faults = [fault for source in sources for fault in source.faults]
     requests = sum(source.requests for source in sources)
     cells = evidence.merged(sources, contract)
@@ -58,7 +59,7 @@ def gate_files(contract: Contract, stage: str, sources: Sequence[Evidence], held
 def gate_store(store: Store, contract: Contract, sources: Sequence[Evidence], now: int) -> Decision:
     """The gate of the current stage, from the store's evidence and files; a crossing that is new is recorded."""
     with store.writing():
-        state = _own(store, contract)
+        state = own(store, contract)
         decision = _decide(store, state, contract, sources, now)
         _record(store, decision, now)
         return decision
@@ -74,7 +75,7 @@ def promote(
     the next place or nothing comes next.
     """
     with store.writing():
-        before = _own(store, contract)
+        before = own(store, contract)
         _expected(store, before, version)
         target = to if to is not None else before.plan.next(before.position)
         enter(before.plan, before.position, SETTLED if target is None else target)
@@ -86,7 +87,7 @@ def promote(
         carried = {k: list(v) for k, v in decision.carry(before.carried).items()}
         body = {
             "from": before.position, "to": target, "files": files, "carried": carried,
-            "evidence": store.evidence_digest(before.run), "gate": summary(decision),
+            "evidence": store.evidence_digest(before.run), "gate": summary(decision), **observed.stated(sources),
         }  # fmt: skip
         return Promotion(decision, before, store.append("promoted", body, now, version=before.version))
 
@@ -101,17 +102,38 @@ def rollback(store: Store, now: int, *, to: str | None = None, reason: str = "",
         return store.append("rolled_back", body, now)
 
 
-def failed(store: Store, severity: str, now: int, reason: str = "") -> State:
-    """Clauses of a severity fail on traffic: take the contract's answer."""
-    return store.append("failed", {"severity": severity, "reason": reason}, now)
+def failed(store: Store, severity: str, now: int, reason: str = "", **more: Any) -> State:
+    """Clauses of a severity fail on traffic: take the contract's answer. `more`: what else the event states."""
+    return store.append("failed", {**more, "severity": severity, "reason": reason}, now)
 
 
-def recovered(store: Store, clean: int, now: int, reason: str = "") -> State:
+def recovered(store: Store, clean: int, now: int, reason: str = "", **more: Any) -> State:
     """Return to the candidate after its time and `clean` requests without a failure."""
-    return store.append("recovered", {"clean": clean, "reason": reason}, now)
+    return store.append("recovered", {**more, "clean": clean, "reason": reason}, now)
 
 
-def _own(store: Store, contract: Contract) -> State:
+def guarded(store: Store, now: int, reason: str = "", **more: Any) -> State:
+    """Health is low: traffic goes to the guarded kernel as a precaution."""
+    return store.append("guarded", {**more, "reason": reason}, now)
+
+
+def cleared(store: Store, now: int, reason: str = "", **more: Any) -> State:
+    """Health came back: the precaution ends."""
+    return store.append("cleared", {**more, "reason": reason}, now)
+
+
+def paused(store: Store, now: int, reason: str = "", *, on: bool = True) -> State:
+    """Keep traffic off the candidate, or let it back."""
+    return store.append("paused" if on else "resumed", {"reason": reason}, now)
+
+
+def noted(store: Store, what: str, now: int, **more: Any) -> State:
+    """Remember something that moves nothing."""
+    return store.append("noted", {**more, "what": what}, now)
+
+
+def own(store: Store, contract: Contract) -> State:
+    """The state of a store of this very contract. Raises InputError: `store_contract`, `hole_open`."""
     usable(contract)
     state, given = store.state(), digest(contract)
     if state.digest != given:
@@ -133,6 +155,7 @@ def _decide(store: Store, state: State, contract: Contract, sources: Sequence[Ev
     requests, records = store.evidence(state.run)
     own = [evidence.of_records(store.path, contract, requests, records)] if records or requests else []
     whole = [*own, *sources]
+    observed.check(contract, whole, store)
     faults = [fault for source in whole for fault in source.faults]
     asked = Question(
         state.stage, sum(e.requests for e in whole), evidence.merged(whole, contract), now - state.entered,

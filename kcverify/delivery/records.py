@@ -88,14 +88,15 @@ def tested_limit(planned: PlannedClause, temperature: float | None) -> float | N
     if planned.limit is not None:
         return planned.limit
     if planned.upper is not None:
-        return _value(planned.upper, temperature, down=True)
+        return bound_at(planned.upper, temperature, down=True)
     if planned.lower is None:
         return None
-    lower = _value(planned.lower, temperature, down=False)
+    lower = bound_at(planned.lower, temperature, down=False)
     return None if lower is None else 1.0 - lower
 
 
-def _value(bound: PlannedBound, temperature: float | None, *, down: bool) -> float | None:
+def bound_at(bound: PlannedBound, temperature: float | None, *, down: bool) -> float | None:
+    """One end of a limit at a temperature, rounded to the safe side; None where it depends on one that is not given."""
     if bound.value is not None:
         return bound.value
     if temperature is None:

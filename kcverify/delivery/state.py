@@ -8,7 +8,7 @@ from typing import Any
 
 from kcverify.delivery import machine
 from kcverify.delivery.chain import Event
-from kcverify.delivery.machine import Plan
+from kcverify.delivery.machine import HEALTH, Plan
 from kcverify.diagnostics import InputError, input_error
 
 Carried = Mapping[str, tuple[float | None, int]]
@@ -21,7 +21,8 @@ class State:
 
     `run` counts stays in a stage: evidence belongs to one run. `version` is the number of the event that moved the
     place last: who decides about an older version is told. `carried`: evidence of the stages before. `decided`: cells
-    whose evidence crossed its threshold in this run, which stays decided. `used`: digests of evidence files that count, and the run they counted in.
+    whose evidence crossed its threshold in this run, which stays decided. `used`: digests of evidence files that count, and the run they counted in. `paused`: an operator
+    keeps traffic off the candidate, whatever its route.
     """
 
     contract: str
@@ -41,6 +42,7 @@ class State:
     carried: Carried = field(default_factory=dict)
     decided: Mapping[str, str] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)
+    paused: bool = False
 
     @property
     def stage(self) -> str:
@@ -116,6 +118,8 @@ def _promoted(state: State, event: Event) -> State:
     if state.route != "candidate":
         reason = f"traffic is on the route `{state.route}`"
         raise input_error("transition_illegal", what="a promotion", position=state.position, reason=reason)
+    if state.paused:
+        raise input_error("transition_illegal", what="a promotion", position=state.position, reason="it is paused")
     position = machine.enter(state.plan, state.position, event.body["to"])
     used = {**state.used, **dict.fromkeys(event.body["files"], state.run)}
     moved = replace(state, position=position, version=event.seq, stepped=event.at, used=used)
@@ -130,7 +134,7 @@ def _rolled_back(state: State, event: Event) -> State:
     position = machine.back(state.plan, state.position, event.body["to"])
     return replace(
         state, position=position, version=event.seq, run=state.run + 1, entered=event.at, stepped=event.at,
-        route="candidate", cause="", route_since=event.at, carried={}, decided={},
+        route="candidate", cause="", route_since=event.at, carried={}, decided={}, paused=False,
     )  # fmt: skip
 
 
@@ -143,9 +147,32 @@ def _decided(state: State, event: Event) -> State:
 def _failed(state: State, event: Event) -> State:
     """An answer to a severity: the route moves if it is better than the answer's, and stays otherwise."""
     route = machine.fails(state.plan, state.route, event.body["severity"])
-    if route == state.route:
+    if route == state.route and state.cause != HEALTH:
         return state
     return replace(state, route=route, cause=event.body["severity"], route_since=event.at)
+
+
+def _guarded(state: State, event: Event) -> State:
+    """A precaution: health is low, and no clause has failed yet."""
+    return replace(state, route=machine.warns(state.plan, state.route), cause=HEALTH, route_since=event.at)
+
+
+def _cleared(state: State, event: Event) -> State:
+    route = machine.clears(state.plan, state.route, state.cause)
+    return replace(state, route=route, cause="", route_since=event.at)
+
+
+def _paused(state: State, event: Event) -> State:
+    return replace(state, paused=True)
+
+
+def _resumed(state: State, event: Event) -> State:
+    return replace(state, paused=False)
+
+
+def _noted(state: State, event: Event) -> State:
+    """Something to remember that moves nothing."""
+    return state
 
 
 def _recovered(state: State, event: Event) -> State:
@@ -160,5 +187,10 @@ _STEPS = {
     "decided": _decided,
     "failed": _failed,
     "recovered": _recovered,
+    "guarded": _guarded,
+    "cleared": _cleared,
+    "noted": _noted,
+    "paused": _paused,
+    "resumed": _resumed,
 }
 """What each kind of event does to the state."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcverify.codes import Severity
-from kcverify.docgen import attribution, conformance, promotion
+from kcverify.docgen import allocation, attribution, conformance, exporters, promotion, provenance, serving
 from kcverify.elaborate.refine import Kind
 from kcverify.output.catalogue import TABLES
 from kcverify.output.inspect import WORTHS
@@ -27,12 +27,19 @@ ANSWERS = {
     "compare": "kcverify compare A B --format json",
     **promotion.ANSWERS,
     **conformance.ANSWERS,
+    **allocation.ANSWERS,
+    **exporters.ANSWERS,
+    **provenance.ANSWERS,
+    **serving.ANSWERS,
     "catalogue": "kcverify catalogue --format json",
 }
 """Definition of each answer -> the command that prints it."""
 
 MEASURED = ("pass", "fail", "inconclusive", "unobservable", "not_enforced")
 """Verdicts of a measured clause."""
+
+COMPARED = ("comparable", "partly_comparable", "not_comparable", "unobservable", "incomplete")
+"""Verdicts of a comparison of two streams."""
 
 _TEXT: Schema = {"type": "string"}
 _MAYBE: Schema = {"type": ["string", "null"]}
@@ -94,10 +101,14 @@ def answers() -> Schema:
             **_measured(),
             **attribution.definitions(),
             **conformance.definitions(),
+            **allocation.definitions(),
+            **exporters.definitions(),
             **_tables(),
             **_differences(),
             **_streams(),
             **promotion.definitions(),
+            **provenance.definitions(),
+            **serving.definitions(),
         },
     }
 
@@ -126,7 +137,7 @@ def _answers() -> dict[str, Schema]:
             contract=_ref("named"), output=_MAYBE, lines=_COUNT, guarantees=_map(_VERDICT), monitor=_MAYBE,
         ),
         "measure": _headed(
-            {"causes": _ref("causes"), "by_layer": _ref("by_layer"), "shards": _ref("shards")},
+            {"causes": _ref("causes"), "by_layer": _ref("by_layer"), "shards": _ref("shards"), "provenance": _ref("provenance")},
             contract=_object({"name": _TEXT, "version": _TEXT, "description": _TEXT, "digest": _DIGEST}),
             pair=_object({"reference": _TEXT, "candidate": _TEXT}), data={"type": "object"}, complete=_FLAG,
             verdict={"enum": ["pass", "fail", "inconclusive"]}, guarantees=_list(_ref("verdict")), measured=_ref("measured"),
@@ -355,12 +366,14 @@ def _comparison() -> dict[str, Schema]:
     }
     return {
         "compare": _headed(
-            verdict={"enum": ["comparable", "not_comparable", "unobservable"]}, reference=side, candidate=side,
+            {"shards": {"type": "object"}},
+            verdict={"enum": list(COMPARED)}, reference=side, candidate=side,
             sampled_by={"enum": ["reference", "candidate"]}, requests={"type": "object"}, assumptions=_list(_TEXT),
             findings=_list(_object(
                 {"code": {"type": "string", "pattern": "^KC[0-9]{3}$"}, "slug": _TEXT, "severity": _TEXT, "message": _TEXT,
                  "cause": _TEXT, "hint": _TEXT, "evidence": {"type": "object"}}
             )),
+            void=_map(_list(_TEXT)), left_out=_list(_object({"slug": _TEXT, "family": _TEXT, "rows": _COUNT, "of": _COUNT})),
             drift=_or_null(_ref("drift")), explained=_or_null(_ref("drift")),
             estimators=_list(_object({**estimator, "value": _READING, "lower": _READING, "upper": _READING, "unit": _TEXT, "log_mean": _READING, "largest_token": _or_null({"type": "object"})})),
             sequences=_or_null(_object(

@@ -14,6 +14,7 @@ ANSWERS = {
     "conformance_entry": "kcverify conformance record FILE --kernel K --output ENTRY --format json; also the entry's own format",
     "entries_compared": "kcverify conformance compare A B --format json",
     "survey": "kcverify conformance survey --format json",
+    "traps": "kcverify conformance traps --format json",
     "kernels": "kcverify conformance kernels --format json",
     "logits": "kcverify conformance logits --format json",
 }
@@ -50,19 +51,23 @@ def _ref(name: str) -> Schema:
 
 def definitions() -> dict[str, Schema]:
     """The definitions of `ANSWERS` and what they are made of."""
-    return {**_runs(), **_tables()}
+    return {**_runs(), **_sampled(), **_tables()}
 
 
 def _runs() -> dict[str, Schema]:
     """One kernel under one contract, and the entry that is kept of it."""
     run = {
         "class": _TEXT, "operation": _TEXT, "kernel": _TEXT, "verdict": _VERDICT, "declared": {"type": "object"}, "seed": _COUNT,
-        "trials": _COUNT, "distributions": _list(_TEXT), "worst": _maybe(_ref("kernel_reading")),
+        "trials": _COUNT, "draws": _COUNT, "distributions": _list(_TEXT), "worst": _maybe(_ref("kernel_reading")),
         "readings": _list(_ref("kernel_reading")), "findings": _list(_ref("kernel_finding")), "notes": _list(_TEXT),
     }  # fmt: skip
     head = {"kcverify": _TEXT, "exit_code": _CODE}
     about = _object(
         {"name": _TEXT, "version": _TEXT, "file": _TEXT, "trials_asked": _COUNT, "severity": _list(_TEXT)},
+        description=_TEXT,
+        digest={"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+        dtypes=_list(_TEXT),
+        shapes={"type": "object", "additionalProperties": {"type": "array", "items": _COUNT}},
     )
     states = _list(_object({"state": _TEXT, "kernel": _TEXT, "verdict": _VERDICT}))
     return {
@@ -81,7 +86,12 @@ def _runs() -> dict[str, Schema]:
             }
         ),
         "kernel_run": _object(run),
-        "conformance_run": _object({**head, "contract": about, **run, "calibration": states, "machine": _ref("machine")}),
+        "conformance_run": _object(
+            {
+                **head, "contract": about, **run, "evidence": _maybe(_ref("kernel_evidence")),
+                "signatures": _list(_ref("kernel_signature")), "raises": _TEXT, "calibration": states, "machine": _ref("machine"),
+            }
+        ),
         "conformance_entry": _object(
             {
                 "format": {"const": "kcverify-conformance-entry/1"}, "kcverify": _TEXT, "contract": about, "class": _TEXT,
@@ -90,9 +100,45 @@ def _runs() -> dict[str, Schema]:
                 "measurement": _maybe(_object({"name": _TEXT, "value": _MAYBE_NUMBER, "slack": _NUMBER, "where": _TEXT})),
                 "readings": _list(_ref("kernel_reading")), "calibration": states, "findings": _list(_ref("kernel_finding")),
                 "verdict": _VERDICT, "reproduce": _TEXT,
-            }
+            },
+            evidence=_maybe(_ref("kernel_evidence")), signatures=_list(_ref("kernel_signature")), seed=_COUNT,
+            distributions=_list(_TEXT),
         ),
     }  # fmt: skip
+
+
+def _sampled() -> dict[str, Schema]:
+    """Draws and their confidence, and signatures of violations."""
+    return {
+        "kernel_evidence": _object(
+            {
+                "asked": _COUNT,
+                "draws": _COUNT,
+                "confidence": _NUMBER,
+                "share": _MAYBE_NUMBER,
+                "reached": _MAYBE_NUMBER,
+                "met": _FLAG,
+            }
+        ),
+        "kernel_signature": _object(
+            {
+                "signature": _TEXT,
+                "severity": _TEXT,
+                "seen": {"type": ["boolean", "null"]},
+                "evidence": _TEXT,
+                "ladder": _list(
+                    _object(
+                        {
+                            "size": _COUNT,
+                            "residual": _MAYBE_NUMBER,
+                            "limit": _MAYBE_NUMBER,
+                            "coerced": {"type": "object"},
+                        }
+                    )
+                ),
+            }
+        ),
+    }
 
 
 def _tables() -> dict[str, Schema]:
@@ -125,12 +171,25 @@ def _tables() -> dict[str, Schema]:
                 "machine": _ref("machine"),
             }
         ),
+        "traps": _object(
+            {
+                **head, "machine": _ref("machine"),
+                "traps": _list(
+                    _object(
+                        {
+                            "source": _TEXT, "about": _TEXT, "contract": _TEXT, "kernel": _TEXT, "expected": _TEXT, "found": _TEXT,
+                            "not_here": _TEXT, "as_expected": {"type": ["boolean", "null"]}, "worst": _maybe(_ref("kernel_reading")),
+                        }
+                    )
+                ),
+            }
+        ),
         "logits": _object(
             {
                 **head, "reference": _TEXT, "candidate": _TEXT, "looseness": _MAYBE_NUMBER, "follows": _ref("bounds"),
                 "attested": _object({"evidence": {"const": "attested"}, "about": _TEXT, "lines": _list(_TEXT), "logit_drift": _NUMBER}),
                 "measured": _object(
-                    {"evidence": {"const": "measured"}, "about": _TEXT, "head": _NUMBER, "whole": _NUMBER, "tokens": _COUNT}
+                    {"evidence": {"const": "measured"}, "about": _TEXT, "head": {"type": ["number", "string"]}, "whole": {"type": ["number", "string"]}, "tokens": _COUNT}
                 ),
             }
         ),
@@ -143,3 +202,15 @@ def _tables() -> dict[str, Schema]:
             }
         ),
     }  # fmt: skip
+
+
+def entry_schema() -> Schema:
+    """The schema of one entry of the corpus, whole in itself: `docs/conformance_entry.schema.json`."""
+    known = {**_runs(), **_sampled()}
+    wanted = ("tolerance", "kernel_reading", "kernel_finding", "kernel_evidence", "kernel_signature", "machine")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An entry of the corpus of kernel measurements, as kcverify conformance record writes it",
+        **known["conformance_entry"],
+        "$defs": {name: known[name] for name in wanted},
+    }

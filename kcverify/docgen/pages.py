@@ -9,7 +9,9 @@ from kcverify.catalog.lemmas import attained
 from kcverify.catalog.model import Lemma, Metric
 from kcverify.codes import ROWS as CODES
 from kcverify.codes import Code
+from kcverify.docgen import exporters
 from kcverify.docgen.answers import answers
+from kcverify.docgen.conformance import entry_schema
 from kcverify.docgen.schema import schema
 from kcverify.docgen.textmate import grammar
 from kcverify.exact import decimal_near
@@ -27,6 +29,8 @@ def pages() -> dict[str, str]:
         "codes.md": codes_page(),
         "kcverify.schema.json": json_text(schema()),
         "answers.schema.json": json_text(answers()),
+        "conformance_entry.schema.json": json_text(entry_schema()),
+        "exporters.md": _page("What other systems read", exporters.ABOUT, *exporters.parts()),
         "editors/kc.tmLanguage.json": json_text(grammar()),
     }
 

@@ -7,7 +7,8 @@ from typing import Any
 Schema = dict[str, Any]
 
 ANSWERS = {
-    name: f"kcverify {name} --format json" for name in ("gate", "promote", "status", "history", "rollback", "rebuild")
+    name: f"kcverify {name} --format json"
+    for name in ("gate", "promote", "status", "history", "rollback", "rebuild", "route")
 }
 """Definition of each answer -> the command that prints it."""
 
@@ -52,6 +53,9 @@ def definitions() -> dict[str, Schema]:
         "rollback": _answer("rollback", **placed, **{"from": _TEXT}),
         "rebuild": _answer("rebuild", **placed, equal=_FLAG, repaired=_FLAG),
         "history": _answer("history", path=_TEXT, events=_list(_ref("event")), head=_TEXT),
+        "route": _answer(
+            "route", target=_TEXT, table=_ref("route_table"), documents=_list({"type": "object"}), applied=_list(_TEXT)
+        ),
         **_shared(),
     }
 
@@ -84,7 +88,13 @@ def _shared() -> dict[str, Schema]:
         "promotion_state": _object(
             {
                 **texts, **counts, **times, "hash": _HASH, "plan": _object({"positions": _list(position), "answers": _list(answer)}),
-                "carried": _map(pair), "decided": _map({"enum": ["pass", "fail"]}), "used": _map(_COUNT),
+                "carried": _map(pair), "decided": _map({"enum": ["pass", "fail"]}), "used": _map(_COUNT), "paused": _FLAG,
+            }
+        ),
+        "route_table": _object(
+            {
+                **dict.fromkeys(("stage", "position", "route", "reason", "salt", "mirror"), _TEXT), "version": _COUNT, "run": _COUNT,
+                "weights": _map(_TEXT), "health": _map({"type": "number"}),
             }
         ),
         "event": _object(

@@ -15,7 +15,7 @@ from kcverify.elaborate.words import Condition, Term, Words, condition, symbols,
 from kcverify.source import Span
 from kcverify.syntax import expressions, tree
 
-DTYPES = (*STORAGE, "float4_e2m1", "int8", "int4", "int32")
+DTYPES = (*STORAGE, "tfloat32", "float4_e2m1", "int8", "int4", "int32")
 """Number formats that a kernel contract may name."""
 
 ERRORS = (

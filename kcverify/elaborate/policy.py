@@ -84,6 +84,8 @@ _DATA = _Field("data", 'quoted text such as `"eval/*.jsonl"`', lambda scope, val
 _TRAFFIC = _Field("traffic", "shares such as `1%, 5%`", _shares)
 _MIRROR = _Field("mirror", "a share such as `100%`", lambda scope, values: _shares(scope, values)[0])
 
+_EVERY = _count("false_alarm_every")
+"""The interval between false alarms counted in requests instead of time."""
 _RULE_FIELDS = {"dwell": _time("dwell"), "recover": _count("recover"), "false_alarm_every": _time("false_alarm_every")}
 _STAGE_FIELDS: dict[str, dict[str, _Field]] = {
     "offline": {"data": _DATA, "min": _count("min_requests")},
@@ -124,6 +126,8 @@ def _value(scope: Scope, name: tree.Name, field: _Field, given: list[tree.Amount
     first = given[0]
     if isinstance(first, tree.Amount) and first.unit is not None and field not in (_TRAFFIC, _MIRROR):
         row = numbers.find_unit(scope, first.unit, Fraction(1))
+        if field.target == _EVERY.target and row.dimension is Dimension.REQUEST:
+            return _EVERY.read(scope, given)
         wanted = Dimension.REQUEST if "requests" in field.wanted else Dimension.SECOND
         if row.dimension is not wanted:
             raise scope.refuse("field_value", first.span, field=name.text, wanted=field.wanted)
@@ -153,7 +157,11 @@ def _action(scope: Scope, rule: tree.Rule) -> Action:
     if action not in ACTIONS:
         hint = choose(action, ACTIONS, "actions are")
         raise scope.refuse("unknown_action", rule.action.span, name=action, hint=hint)
-    return Action(severity, action, rule.span, **_options(scope, rule.options, _RULE_FIELDS, "`escalate`"))
+    values = _options(scope, rule.options, _RULE_FIELDS, "`escalate`")
+    every = values.get(_EVERY.target)
+    if isinstance(every, int):  # a count of requests; a time is a fraction
+        values |= {_EVERY.target: Fraction(every), "false_alarm_unit": "requests"}
+    return Action(severity, action, rule.span, **values)
 
 
 def stages(scope: Scope, block: tree.Promote) -> tuple[Stage, ...]:

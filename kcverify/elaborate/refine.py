@@ -329,7 +329,11 @@ def _action(old: Action, new: Action) -> Iterable[_Respect]:
     if old.action != new.action:
         weaker = ACTIONS.index(new.action) < ACTIONS.index(old.action)
         yield _Respect(f"{new.action} instead of {old.action}", 1 if weaker else -1)
-    yield from _number("seconds between false alarms:", old.false_alarm_every, new.false_alarm_every, 1)
+    if old.false_alarm_unit != new.false_alarm_unit:
+        yield _Respect("false alarms counted in requests instead of time, or the other way", 0)
+    else:
+        unit = "seconds" if new.false_alarm_unit == "s" else "requests"
+        yield from _number(f"{unit} between false alarms:", old.false_alarm_every, new.false_alarm_every, 1)
     yield from _number("dwell in seconds:", old.dwell, new.dwell, -1)
     recover = [None if x is None else Fraction(x) for x in (old.recover, new.recover)]
     yield from _number("requests to recover:", recover[0], recover[1], -1)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from kcverify.catalog.metrics import BY_NAME as METRICS
 from kcverify.emit import svg
 from kcverify.emit.causes import shown
+from kcverify.emit.visible import inert, token, visible
 from kcverify.resources import template_dir
 
 _SYMBOLS = {
@@ -19,13 +20,6 @@ _SYMBOLS = {
     "unobservable": "⊘", "not_enforced": "○",
 }  # fmt: skip
 _QUANTILES = ("p50", "p90", "p99", "p99.9")
-_CONTROLS = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "·"}
-
-
-def visible(text: str, spaces: bool = False) -> str:
-    """`text` with control characters shown; with `spaces`, blanks too (for a token on its own)."""
-    shown = (_CONTROLS.get(c, c) if c != " " or spaces else c for c in text)
-    return "".join(c if c.isprintable() else "�" for c in shown)
 
 
 def _finite(*values: object) -> bool:
@@ -152,13 +146,14 @@ def environment() -> jinja2.Environment:
     """Templates with the filters that every page uses; what is written into them is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template_dir()), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, finalize=inert,
     )  # fmt: skip
     environment.filters.update(
         number=svg.number,
         exact=svg.plain,
         quantity=svg.quantity,
         visible=visible,
+        token=token,
         symbol=lambda word: _SYMBOLS.get(str(word).lower(), ""),
     )
     return environment

@@ -8,7 +8,8 @@ from typing import Any
 from kcverify.emit.report import environment
 
 _STYLES = {
-    "comparable": "pass", "not_comparable": "fail", "unobservable": "unobservable",
+    "comparable": "pass", "partly_comparable": "fail", "not_comparable": "fail", "unobservable": "unobservable",
+    "incomplete": "inconclusive",
     "error": "fail", "warning": "inconclusive", "note": "not_enforced",
 }  # fmt: skip
 
@@ -27,6 +28,9 @@ def render_comparison(answer: Mapping[str, Any]) -> str:
     """
     pages = environment()
     pages.filters["shown"] = shown
-    numbers = answer["drift"] or answer["explained"]
-    worst = [{"metric": r["metric"], **w} for r in (numbers or {"table": []})["table"][:2] for w in r["worst"][:5]]
-    return pages.get_template("streams.html.j2").render(**answer, numbers=numbers, worst=worst, style=_STYLES)
+    parts = [
+        {"title": title, **numbers, "witnesses": [{"metric": r["metric"], **w} for r in numbers["table"][:2] for w in r["worst"][:5]]}
+        for title, numbers in (("Drift", answer["drift"]), ("Not drift: what the findings explain", answer["explained"]))
+        if numbers is not None and (numbers["table"] or numbers["bounds"])
+    ]  # fmt: skip
+    return pages.get_template("streams.html.j2").render(**answer, parts=parts, style=_STYLES)

@@ -269,3 +269,7 @@ def plain(value: object, digits: int = 6) -> Markup:
     return (
         Markup('<data value="{}">{}</data>').format(exact, number(value, digits)) if value is not None else escape("–")
     )
+
+
+text, line, rect, picture = _text, _line, _rect, _picture
+"""The parts, for pictures of other pages."""

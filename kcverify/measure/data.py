@@ -19,12 +19,16 @@ _COUNTS = ("prompt_tokens", "output_tokens")
 
 @dataclass(frozen=True)
 class Request:
-    """One request: its token ids in order, its tags, and the trace fields that slices are predicates over."""
+    """One request: its token ids in order, its tags, and the trace fields that slices are predicates over.
+
+    `traced`: the keys that its line has, whatever their values.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
     tags: frozenset[str] = frozenset()
     fields: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    traced: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,8 @@ def _json_lines(
         value = json_object(line, raw)
         request_id = request_name(line, value.get("request_id"))
         ids = _token_ids(line, value)
-        yield line, Request(request_id, ids, request_tags(line, value.get("tags")), _fields(line, value))
+        traced = frozenset(key for key, item in value.items() if item is not None)
+        yield line, Request(request_id, ids, request_tags(line, value.get("tags")), _fields(line, value), traced)
 
 
 def _distinct(lines: Iterable[tuple[Line, Request]]) -> Iterator[Request]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -194,18 +194,26 @@ def by_layer(
     }
 
 
+def mixed(name: str, reference: KernelSide, basis_of: Callable[[str], Basis]) -> KernelSide:
+    """The reference's model with each matrix multiplied by the kernel of `basis_of(matrix)`: a side without one format."""
+    if reference.basis is None:
+        raise _refused(f"{reference.name} shows no weights: it has no modules to swap")
+    logits = model_logits(name, reference.basis.model, reference.device, basis_of)
+    return replace(reference, name=name, fingerprint={**reference.fingerprint, "side": name}, logits=logits, basis=None)
+
+
+def swapped(reference: KernelSide, base: Basis, candidate: Basis, unit: Unit) -> KernelSide:
+    """The reference with the candidate's kernel in one unit."""
+    inside = frozenset(unit.matrices)
+    return mixed(reference.name, reference, lambda name: candidate if name in inside else base)
+
+
 def _swapped(
     reference: KernelSide, bases: tuple[Basis, Basis], units: Sequence[tuple[str, Unit]], ids: Tensor
 ) -> Iterator[Tensor]:
     """Logits `[rows, vocabulary]` of the reference with the candidate's kernel in one unit, for each unit."""
     for _, unit in units:
-        inside = frozenset(unit.matrices)
-        logits = model_logits(
-            reference.name,
-            bases[0].model,
-            reference.device,
-            lambda name, inside=inside: bases[1] if name in inside else bases[0],  # type: ignore[misc]
-        )(ids)
+        logits = swapped(reference, *bases, unit).logits(ids)
         yield logits.reshape(-1, logits.shape[-1])
 
 

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, Protocol
+
+
+class Watch(Protocol):
+    """What looks at a run: before its first number, at every batch, and at its result."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see every batch, which a run over shards does not show it."""
+
+    def begin(
+        self, contract: Any, sides: tuple[Any, Any], requests: Sequence[Any], temperature: float, batch: int | None
+    ) -> None:
+        """Before anything is computed. Raises InputError where the run is void."""
+
+    def take(self, rows: Any) -> None:
+        """One batch of rows, as `run_pair` hands it on."""
+
+    def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """What is added to the result."""
 
 
 @dataclass
@@ -16,7 +36,7 @@ class MeasureOptions:
     `observations` is a file of outcomes by request, `parse` the format of its responses (see `outcomes`), `clock` gives
     the seconds that calls are timed with. `fixed_sample`: verdicts of one look at a sample of fixed size, instead of those that survive peeking.
     `executor`, `workers` and `resume` (a folder of finished shards) are for dumps in several files (see `sharded`); `tell`
-    is told how far such a run came.
+    is told how far such a run came. `watch` looks at the run (see `provenance.watch`).
     `causes` splits the drift (see `causes`), `by_layer` attributes it to modules on at most `rows` rows (see `layers`).
     """
 
@@ -39,3 +59,4 @@ class MeasureOptions:
     tell: Callable[[str], None] | None = field(default=None, repr=False)
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
+    watch: Watch | None = field(default=None, repr=False)

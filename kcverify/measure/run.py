@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from types import FrameType
 
 import torch
 from torch import Tensor
 
 from kcverify.diagnostics import input_error
+from kcverify.executors.runs import interrupt_afterwards
 from kcverify.measure.data import Request
 from kcverify.measure.sides import FileSide, KernelSide, Side
 
@@ -120,7 +117,8 @@ def file_requests(side: FileSide, window: int) -> list[Request]:
     ]
 
 
-def _side_rows(side: Side, ids: Tensor, start: int) -> Tensor:
+def side_rows(side: Side, ids: Tensor, start: int) -> Tensor:
+    """Logits `[batch * seq, V]` of one call on `ids[batch, seq]`, whose first row is row `start` of a recorded file."""
     if isinstance(side, KernelSide):
         logits = side.logits(ids.clone())  # a function may write into its argument
         return logits.reshape(-1, logits.shape[-1])
@@ -136,7 +134,7 @@ def pair_rows(reference: Side, candidate: Side, requests: Sequence[Request], *, 
     check_identity(reference, candidate, requests)
     for start, chosen in _batches(requests, batch):
         ids = torch.tensor([request.token_ids for request in chosen])
-        first, second = _side_rows(reference, ids, start), _side_rows(candidate, ids, start)
+        first, second = side_rows(reference, ids, start), side_rows(candidate, ids, start)
         _check_width(first.shape[-1], second.shape[-1])
         count, length = ids.shape
         following = torch.cat((ids[:, 1:], ids.new_full((count, 1), -1)), 1)
@@ -149,26 +147,6 @@ def pair_rows(reference: Side, candidate: Side, requests: Sequence[Request], *, 
             torch.arange(length).repeat(count),
             following.flatten(),
         )
-
-
-@contextmanager
-def interrupt_afterwards() -> Iterator[None]:
-    """Hold back Ctrl-C until the block is done, so that what it writes is never half written."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        held.append(number)
-
-    previous = signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    if held:
-        raise KeyboardInterrupt
 
 
 def run_pair(

@@ -15,7 +15,7 @@ from kcverify.elaborate.membership import belongs
 from kcverify.measure.causes import Causes
 from kcverify.measure.data import Request, load_data, text_around
 from kcverify.measure.layers import by_layer, check_by_layer
-from kcverify.measure.observed import Observer, broken
+from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.premise import Run as MeasuredRun
@@ -130,6 +130,9 @@ def measure_contract(
     observer = Observer(monitor, contract, outcomes, options.clock)
     split = Causes(first, second, monitor.temperature, contract, feed, lambda: load_monitor(source, temperature))
     check_by_layer(first, second, options)
+    watch = options.watch
+    if watch is not None:
+        watch.begin(contract, (first, second), requests, monitor.temperature, options.batch)
 
     def take(rows: Rows) -> None:
         try:
@@ -139,13 +142,15 @@ def measure_contract(
                 split.take(rows)
         except MonitorInputError as error:
             raise translated(error) from None
+        if watch is not None:
+            watch.take(rows)
 
     with torch.no_grad():
         watched = observer.watch(second)
         outcome = run_pair(first, watched, requests, on_rows=take, batch=options.batch, progress=options.progress)
         notes = observer.finish(requests)
     measured = build_report(monitor, one_look=options.fixed_sample)
-    measured["notes"] += [*left_out(monitor, outcome.rows), *notes]
+    measured["notes"] += notes
     locate_witnesses(measured["clauses"], requests, first.tokenizer or second.tokenizer)
     found = result(checked, measured, outcome, (first, second), data, len(requests), options)
     longest = max((len(r.token_ids) for r in requests), default=0)
@@ -154,47 +159,25 @@ def measure_contract(
     if options.by_layer:
         kept = requests if outcome.complete else []
         found["by_layer"] = by_layer(first, second, kept, monitor.temperature, options)
-    return found | {
-        "measured_guarantees": measured_guarantees(checked, measured_run(monitor, outcome, data, longest, options))
-    }
+    found["measured_guarantees"] = measured_guarantees(checked, measured_run(monitor, outcome, data, longest, options))
+    return found if watch is None else found | watch.finish(found)
 
 
 def feed(monitor: Any, contract: Contract, rows: Rows) -> None:
-    """Measure a batch of rows: those with a given token where a clause needs it, all where none does or none is known.
+    """Measure a batch of rows; clauses on tokens leave out those that no token follows, where any token is known.
 
-    A row that is no distribution on either side is measured in any case, so that it fails. `left_out` notes the rows
-    that are not. Raises InputError (`assumption_mismatch`), MonitorInputError.
+    Raises InputError (`assumption_mismatch`), MonitorInputError.
     """
     width = contract.assumptions.vocabulary
     if width is not None and width != rows.reference.shape[-1]:
         found = f"{rows.reference.shape[-1]} entries"
         raise input_error("assumption_mismatch", assumed=f"a vocabulary of {width}", found=found)
-    needed = any("sampled_ids" in c.inputs for c in type(monitor).CLAUSES)
-    sampled = needed and any(i >= 0 for request in rows.requests for i in request.token_ids)
-    keep = torch.ones_like(rows.next_ids, dtype=torch.bool)
-    if sampled:
-        keep = (rows.next_ids >= 0) | (broken(rows.reference) | broken(rows.candidate)).cpu()
-    ids = [r for r, kept in zip(rows.request_ids, keep.tolist(), strict=True) if kept]
-    if not ids:
-        return
+    sampled = any(i >= 0 for request in rows.requests for i in request.token_ids)
     monitor.update(
-        rows.reference[keep], rows.candidate[keep], request_ids=ids,
-        sampled_ids=rows.next_ids[keep].clamp_min(0) if sampled else None,
-        slices={k: v[keep] for k, v in masks(contract, rows).items()},
+        rows.reference, rows.candidate, request_ids=rows.request_ids,
+        sampled_ids=rows.next_ids.clamp_min(-1) if sampled else None, slices=masks(contract, rows),
     )  # fmt: skip
-    monitor.close(list(dict.fromkeys(ids)))
-
-
-def left_out(monitor: Any, rows: int) -> list[str]:
-    """The note on rows that were read and not measured, since no token follows them and a clause needs one."""
-    missing = rows - int(monitor.counts[0])
-    needed = [c.name for c in type(monitor).CLAUSES if "sampled_ids" in c.inputs]
-    if missing <= 0 or not needed:
-        return []
-    names = ", ".join(f"`{name}`" for name in needed)
-    return [
-        f"{missing} of {rows} rows were left out by every clause: no token follows them in the data, and {names} needs one"
-    ]
+    monitor.close(list(dict.fromkeys(rows.request_ids)))
 
 
 def measured_run(

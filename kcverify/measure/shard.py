@@ -12,11 +12,12 @@ import torch
 
 from kcverify.diagnostics import Diagnostic, InputError, diagnose, input_error
 from kcverify.elaborate.contract import Contract
+from kcverify.executors.records import FileState, Summary
 from kcverify.measure.data import Request, load_data
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import load_outcomes, open_parser
-from kcverify.measure.records import FileState, Summary, packed
+from kcverify.measure.records import packed
 from kcverify.measure.run import Rows, file_requests, run_pair
 from kcverify.measure.session import check_options, feed, load_monitor, translated
 from kcverify.measure.sides import FILE_ENDINGS, FileSide, open_file
@@ -85,6 +86,9 @@ def plan_of(
         if asked:
             reason = "it computes with kernels again, and these sides are recorded files"
             raise input_error("option_invalid", option=option, reason=reason)
+    if options.watch is not None and options.watch.needs_rows:
+        reason = "a dump in shards has no kernels to replay a request on"
+        raise input_error("option_invalid", option="--witnesses", reason=reason)
     sides = tuple(_shards(role, specs(s)) for role, s in (("reference", reference), ("candidate", candidate)))
     found = matched(*sides)
     heads = [(open_file(a.path, hashed=False), open_file(b.path, hashed=False)) for a, b in found.pairs]
@@ -98,8 +102,12 @@ def plan_of(
             data, window=options.window, tokenizer=None, vocabulary=heads[0][0].vocabulary, limit=options.limit
         )
         cut, total = list(_cut(requests, found.pairs, lengths)), len(requests)
-    carried = _carried(checked, source, options)
     temperature = None if options.temperature is None else float(options.temperature)
+    if options.watch is not None:
+        told = requests or file_requests(heads[0][0], options.window)[:1]
+        heat = load_monitor(source, temperature).temperature
+        options.watch.begin(checked.contract, heads[0], told, heat, options.batch)
+    carried = _carried(checked, source, options)
     one = Job("", (Path(), Path()), source, checked.contract, temperature, options.window, options.batch, carried)
     jobs = [
         replace(one, name=a.name, files=(a.path, b.path), requests=part)

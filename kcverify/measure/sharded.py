@@ -7,22 +7,24 @@ and after a kill and a restart.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
 
 from kcverify import __version__
 from kcverify.diagnostics import Diagnostic, InputError, input_error
-from kcverify.executors.pool import Answer, Executor, Processes, Serial
+from kcverify.executors.pool import Executor, Processes, Serial
+from kcverify.executors.records import Records, Summary
+from kcverify.executors.runs import Reports, ShardRun
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.premise import measured_guarantees
-from kcverify.measure.records import Records, Summary, unpacked
-from kcverify.measure.run import Outcome, interrupt_afterwards
-from kcverify.measure.session import left_out, load_monitor, measured_run, result, translated
+from kcverify.measure.records import unpacked
+from kcverify.measure.run import Outcome
+from kcverify.measure.session import load_monitor, measured_run, result, translated
 from kcverify.measure.shard import Job, Plan, measure_shard, plan_of
 from kcverify.prove.check import Checked
 from kcverify.runtime.errors import MonitorInputError
@@ -79,8 +81,8 @@ def measure_in_group(
     ranks = _gathered(mine, world, group)
     assert run is not None
     merged = run.monitor.sync(group)
-    run.done = {name: summary for one in ranks for name, summary in one.done.items()}
-    run.lost = {name: reason for one in ranks for name, reason in one.lost.items()}
+    run.shards.done = {name: summary for one in ranks for name, summary in one.done.items()}
+    run.shards.lost = {name: reason for one in ranks for name, reason in one.lost.items()}
     return run.finish(merged, complete=all(one.complete for one in ranks))
 
 
@@ -118,10 +120,10 @@ class Run:
 
     def __init__(self, checked: Checked, source: str, plan: Plan, options: MeasureOptions, data: str | None) -> None:
         self.checked, self.source, self.plan, self.options, self.data = checked, source, plan, options, data
-        self.records = None if options.resume is None else Records(options.resume, self._identity())
+        records = None if options.resume is None else Records(options.resume, self._identity())
+        reports = Reports("measured", options.tell, options.progress, options.clock)
+        self.shards = ShardRun(self._add, records, reports)
         self.monitor = load_monitor(source, plan.jobs[0].temperature)
-        self.done: dict[str, Summary] = {}
-        self.lost: dict[str, str] = {}
 
     def _identity(self) -> dict[str, str]:
         """Everything that the state of a shard depends on beside its files."""
@@ -140,62 +142,26 @@ class Run:
 
     def through(self, executor: Executor, jobs: Sequence[Job]) -> bool:
         """Do what is left of the jobs; False where Ctrl-C ended it. Raises InputError, RuntimeError as the jobs say."""
-        start = self.options.clock()
-        left = list(self._left(jobs))
-        known, complete = len(self.done), True
-        if known:
-            self._tell(f"{known} of {len(jobs)} shards were measured before")
-        answers = executor.map(measure_shard, left)
-        try:
-            for answer in answers:
-                with interrupt_afterwards():
-                    self._take(left[answer.index], answer)
-                if self.options.progress is not None:
-                    self.options.progress(len(self.done) + len(self.lost), len(jobs))
-        except KeyboardInterrupt:
-            complete = False
-        finally:
-            answers.close()
-        seconds = self.options.clock() - start
-        rows = sum(summary.rows for summary in list(self.done.values())[known:])
-        rate = f", {rows / seconds:,.0f} rows/s" if rows and seconds > 0 else ""
-        count = len(self.done) - known
-        self._tell(f"{count} shard{'' if count == 1 else 's'}, {rows:,} rows in {seconds:.1f} s{rate}")
-        return complete
+        return self.shards.through(executor, measure_shard, jobs)
 
-    def _left(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """The jobs that are not done; finished ones are added."""
-        for job in jobs:
-            found, reason = (None, "") if self.records is None else self.records.find(job.name, job.files)
-            if found is not None:
-                self._add(found)
-                continue
-            if reason:
-                self._tell(f"shard {job.name} is measured again: {reason}")
-            yield job
+    @property
+    def done(self) -> dict[str, Summary]:
+        """Finished shards by name, without their states."""
+        return self.shards.done
 
-    def _take(self, job: Job, answer: Answer) -> None:
-        if answer.diagnostics:
-            raise InputError(*answer.diagnostics)
-        if answer.fault:
-            raise RuntimeError(f"shard {job.name}: {answer.fault}")
-        if answer.lost:
-            self.lost[job.name] = answer.lost
-            self._tell(f"shard {job.name} was lost: {answer.lost}")
-            return
-        if self.records is not None:
-            self.records.keep(answer.value)
-        self._add(answer.value)
+    @property
+    def lost(self) -> dict[str, str]:
+        """Lost shards by name, with the reason."""
+        return self.shards.lost
 
     def _add(self, summary: Summary) -> None:
-        """A finished shard: its state is merged and let go."""
+        """A finished shard: its state is merged."""
         other = self.monitor.fresh()
         try:
             other.load_state_dict(unpacked(summary.state))
             self.monitor.merge(other)
         except MonitorInputError as error:
             raise translated(error) from None
-        self.done[summary.name] = replace(summary, state=b"")
 
     def finish(self, monitor: Any, *, complete: bool) -> dict[str, Any]:
         """The result of the merged state `monitor`, which observes what the file of outcomes has."""
@@ -209,25 +175,22 @@ class Run:
         outcome = Outcome(complete and not lost, *counts)
         measured = build_report(monitor, one_look=options.fixed_sample)
         missing = [f"shard {entry['shard']} is missing: {entry['reason']}" for entry in lost]
-        measured["notes"] += [*left_out(monitor, outcome.rows), *notes, *missing]
+        measured["notes"] += [*notes, *missing]
         _positions(measured["clauses"])
         sides = (self._side(done, 0), self._side(done, 1))
         longest = max((s.longest for s in done), default=0)
         seen = measured_run(monitor, outcome, self.data, longest, options)
-        return result(checked, measured, outcome, sides, self.data, plan.total, options) | {
+        found = result(checked, measured, outcome, sides, self.data, plan.total, options) | {
             "shards": {"total": len(plan.jobs), "measured": len(done), "matched_by": plan.by, "lost": lost},
             "measured_guarantees": measured_guarantees(checked, seen),
         }
+        return found if options.watch is None else found | options.watch.finish(found)
 
     def _side(self, done: Sequence[Summary], index: int) -> Whole:
         digest = hashlib.sha256("".join(f"{s.name} {s.files[index].sha256}\n" for s in done).encode()).hexdigest()
         formats = ", ".join(sorted({s.files[index].format for s in done}))
         name = self.plan.names[index]
         return Whole(name, {"side": name, "format": formats, "shards": str(len(done)), "logits": digest})
-
-    def _tell(self, text: str) -> None:
-        if self.options.tell is not None:
-            self.options.tell(text)
 
 
 def _positions(clauses: Sequence[dict[str, Any]]) -> None:

@@ -33,9 +33,12 @@ def interval(row: Mapping[str, Any]) -> str:
 def text(found: Mapping[str, Any], color: bool) -> str:
     """The whole answer."""
     parts = [_head(found, color), _findings(found, color)]
-    numbers = found["drift"] or found["explained"]
-    if numbers is not None:
-        parts.append(_drift(numbers, found["drift"] is not None, color))
+    for key in ("drift", "explained"):
+        if found[key] is not None:
+            parts.append(_drift(found[key], key == "drift", color))
+    parts.append(
+        "\n".join(f"  left out: {r['rows']} of {r['of']} rows of {r['family']}: {r['slug']}" for r in found["left_out"])
+    )
     if found["estimators"]:
         parts.append(_estimators(found, color))
     if found["sequences"]:
@@ -53,8 +56,19 @@ def _head(found: Mapping[str, Any], color: bool) -> str:
         for role in ("reference", "candidate")
     ]
     counts = found["requests"]
-    line = f"  {plural(counts['pairs'], 'request')} on both sides, {counts['tokens']} sampled tokens compared"
+    line = f"  {plural(counts['pairs'], 'request')} on both sides, {counts['tokens']} sampled tokens compared{_shards(found)}"
     return "\n".join([paint("compare", "bold", color), *table(rows), line])
+
+
+def _shards(found: Mapping[str, Any]) -> str:
+    """How many shards, how they were matched, and which are missing."""
+    told = found.get("shards")
+    if told is None:
+        return ""
+    line = f"\n  {told['compared']} of {plural(told['total'], 'shard')}, matched by {told['matched_by']}"
+    if told["across"]:
+        line += f"; {plural(told['across'], 'request')} paired across shards"
+    return line + "".join(f"\n  shard {row['shard']} is missing: {row['reason']}" for row in told["lost"])
 
 
 def _findings(found: Mapping[str, Any], color: bool) -> str:
@@ -112,7 +126,9 @@ def _bounds(part: Mapping[str, Any]) -> list[str]:
 
 
 def _estimators(found: Mapping[str, Any], color: bool) -> str:
-    rows = [("  from sampled tokens", "value", "95% interval", "largest token", "estimates")]
+    void = found["void"].get("sampled")
+    title = "  from sampled tokens" + (f" (no drift: {', '.join(void)})" if void else "")
+    rows = [(title, "value", "95% interval", "largest token", "estimates")]
     for row in found["estimators"]:
         share = row["largest_token"]
         value = number(row["value"]) if row["value"] != "inf" else f"e^{number(row['log_mean'])}"
@@ -146,8 +162,10 @@ def _project(found: Mapping[str, Any], color: bool) -> str:
 
 
 def _close(found: Mapping[str, Any], color: bool) -> str:
-    words = {"comparable": "pass", "not_comparable": "fail", "unobservable": "inconclusive"}
-    return f"  verdict: {paint(found['verdict'].replace('_', ' '), words[found['verdict']], color)}"
+    style = {"comparable": "pass", "partly_comparable": "fail", "not_comparable": "fail"}.get(
+        found["verdict"], "inconclusive"
+    )
+    return f"  verdict: {paint(found['verdict'].replace('_', ' '), style, color)}"
 
 
 def brief(found: Mapping[str, Any]) -> list[str]:

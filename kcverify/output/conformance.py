@@ -24,6 +24,11 @@ def limit(value: Any) -> str:
     return "none" if value is None else f"{value:.3g}"
 
 
+def _reading(value: Any) -> str:
+    """Four digits; a word (`inf`) as it is."""
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
 def verdict(word: str, color: bool) -> str:
     """The word in its colour."""
     return paint(word, _STYLE.get(word, ""), color)
@@ -44,6 +49,12 @@ def run(found: Mapping[str, Any], color: bool) -> str:
     if len(order) > _SHOWN:
         lines.append(f"  and {plural(len(order) - _SHOWN, 'reading')} more, all within tolerance or in --format json")
     lines += _derivation(found)
+    lines += _sampled(found)
+    for one in found["signatures"]:
+        word = {True: "seen", False: "not seen", None: "does not apply"}[one["seen"]]
+        lines.append(f"  signature {one['signature']} -> {one['severity']}: {word} ({one['evidence']})")
+    if found["raises"]:
+        lines.append(f"  raises {found['raises']}")
     for state in found["calibration"]:
         lines.append(f"  calibration: {state['state']} kernel {state['kernel']}: {state['verdict']}")
     lines += findings(found["findings"], color)
@@ -57,6 +68,33 @@ def _derivation(found: Mapping[str, Any]) -> list[str]:
         return []
     where = f" at {worst['where']}" if worst["where"] else ""
     return [f"  worst: {worst['name']}{where}", *(f"    {line}" for line in worst["tolerance"]["lines"])]
+
+
+def _sampled(found: Mapping[str, Any]) -> list[str]:
+    """Draws made, and the confidence that they reach."""
+    e = found["evidence"]
+    if not e or not e["asked"]:
+        return []
+    said = f"  {e['draws']} of {e['asked']} draws that tell something: "
+    if not e["met"]:
+        return [f"{said}{e['reached']:.1%} reached of a confidence of {e['confidence']:.4g}"]
+    if found["verdict"] != "within_tolerance":
+        return [f"{said}as many as a confidence of {e['confidence']:.4g} needs"]
+    return [f"{said}at confidence {e['confidence']:.4g}, less than {e['share']:.2%} of such draws exceed the tolerance"]
+
+
+def traps(found: Mapping[str, Any], color: bool) -> str:
+    """The catalogue of traps: expected and found."""
+    rows = [("trap", "contract", "kernel", "expected", "found", "")]
+    for row in found["traps"]:
+        word = {True: "as expected", False: "NOT AS EXPECTED", None: row["not_here"] or "nothing is claimed here"}[
+            row["as_expected"]
+        ]
+        rows.append((row["about"], row["contract"], row["kernel"], row["expected"], row["found"], word))
+    bad = sum(row["as_expected"] is False for row in found["traps"])
+    absent = sum(bool(row["not_here"]) for row in found["traps"])
+    end = f"{plural(len(found['traps']), 'trap')}, {bad} not as expected, {absent} not at hand here"
+    return "\n".join([*table(rows), "", paint(end, "fail" if bad else "pass", color)])
 
 
 def findings(rows: Sequence[Mapping[str, Any]], color: bool) -> list[str]:
@@ -131,7 +169,7 @@ def logits(found: Mapping[str, Any], follows: str, color: bool) -> str:
             paint(f"{found['reference']} against {found['candidate']}", "bold", color),
             f"  attested: logit_drift <= {bound['logit_drift']:.4g} logits ({bound['about']})",
             *(f"    {line}" for line in bound["lines"]),
-            f"  measured: {seen['head']:.4g} by the head alone, {seen['whole']:.4g} by the whole model ({seen['about']}){loose}",
+            f"  measured: {_reading(seen['head'])} by the head alone, {_reading(seen['whole'])} by the whole model ({seen['about']}){loose}",
             "",
             paint("what follows from the attested drift of the head; the layers below it are not in it", "bold", color),
             follows,

@@ -9,6 +9,8 @@ from kcverify.prove.verdict import Status
 from kcverify.source import Span
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_MEASURED = {"fail": "error", "not_enforced": "notice"}
+"""Verdicts of measured clauses; every one that is neither here nor a pass is undecided, a warning."""
 
 
 def text(results: list[Result]) -> str:
@@ -24,6 +26,10 @@ def text(results: list[Result]) -> str:
                 command = "error" if verdict.status is Status.REFUTED else "warning"
                 title = f"{verdict.status.value} {verdict.claim.name}"
                 lines.append(_line(command, title, verdict_finding(verdict), verdict.claim.span, result.path))
+        for one in result.measured:
+            if one.verdict != "pass":
+                title = f"{one.verdict} {one.name}"
+                lines.append(_line(_MEASURED.get(one.verdict, "warning"), title, one.finding, one.span, result.path))
         lines += [_line("notice", "no guarantee", said, span, result.path) for said, span in silent(result)]
     return "\n".join(lines)
 

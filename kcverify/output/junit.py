@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 from kcverify.diagnostics import Diagnostic
 from kcverify.output.sarif import relative
-from kcverify.output.verdicts import Result, silent, verdict_finding
+from kcverify.output.verdicts import Measured, Result, silent, verdict_finding
 from kcverify.prove.verdict import Status, Verdict
 from kcverify.render import render
 
@@ -20,6 +20,7 @@ def text(results: list[Result]) -> str:
     for result in results:
         cases = [_guarantee(verdict, result) for checked in result.checked for verdict in checked.verdicts]
         cases += [_finding(diagnostic, result) for diagnostic in result.diagnostics]
+        cases += [_measured(one, result) for one in result.measured]
         cases += [_silent(said, result) for said, _ in silent(result)]
         if not cases:
             cases = [_case("reads", result)]
@@ -51,6 +52,16 @@ def _guarantee(verdict: Verdict, result: Result) -> ET.Element:
         ET.SubElement(case, "failure", message=_clean(verdict_finding(verdict)), type="REFUTED")
     elif verdict.status is Status.UNKNOWN:
         ET.SubElement(case, "skipped", message=_clean(verdict_finding(verdict)))
+    return case
+
+
+def _measured(one: Measured, result: Result) -> ET.Element:
+    """Only a pass passes: a failure is a violation, everything else was skipped."""
+    case = _case(f"clause {one.name}", result)
+    if one.verdict == "fail":
+        ET.SubElement(case, "failure", message=_clean(one.finding), type="fail")
+    elif one.verdict != "pass":
+        ET.SubElement(case, "skipped", message=_clean(one.finding))
     return case
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from kcverify.emit.report import visible
+from kcverify.emit.visible import visible
 from kcverify.exact import decimal_up
 from kcverify.output.causes import attribution
 from kcverify.output.style import paint, table

@@ -17,6 +17,13 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _RULE = {Status.REFUTED: "refuted", Status.UNKNOWN: "not_implied"}
+_MEASURED = {
+    "fail": ("clause_failed", ""),
+    "inconclusive": ("clause_undecided", "warning"),
+    "unobservable": ("clause_undecided", "warning"),
+    "not_enforced": ("clause_undecided", "note"),
+}
+"""Rule and level of a measured verdict; empty: that of the clause's severity."""
 _OF_SEVERITY = {"L1": "note", "L2": "warning", "L3": "error"}
 
 
@@ -28,6 +35,12 @@ def data(results: list[Result]) -> dict[str, Any]:
         for diagnostic in result.diagnostics:
             rules[diagnostic.code.slug] = diagnostic.code
             entries.append(_finding(diagnostic, result))
+        for one in result.measured:
+            if one.verdict in _MEASURED:
+                slug, level = _MEASURED[one.verdict]
+                rules[slug] = BY_SLUG[slug]
+                level = level or _OF_SEVERITY.get(one.severity, "error")
+                entries.append(_entry(slug, level, one.finding, one.span, result.path))
         for checked in result.checked:
             for verdict in checked.verdicts:
                 if verdict.status is not Status.PROVED:

@@ -14,12 +14,32 @@ LEVELS = ("L1", "L2", "L3")
 
 
 @dataclass(frozen=True)
+class Measured:
+    """The verdict of a measured clause on a slice, at the place of the clause."""
+
+    name: str
+    verdict: str
+    severity: str
+    reason: str
+    span: Span | None
+
+    @property
+    def finding(self) -> str:
+        """It in one line."""
+        return f"{self.verdict} {self.name}: {self.reason}" if self.reason else f"{self.verdict} {self.name}"
+
+
+@dataclass(frozen=True)
 class Result:
-    """One file: its path, every diagnostic (those of its text and those of its contracts), its checked contracts."""
+    """One file: its path, every diagnostic (those of its text and those of its contracts), its checked contracts.
+
+    `measured` are verdicts of a run, where one was given.
+    """
 
     path: str
     diagnostics: tuple[Diagnostic, ...]
     checked: tuple[Checked, ...]
+    measured: tuple[Measured, ...] = ()
 
 
 def results(found: list[tuple[str, list[Diagnostic], list[Checked]]]) -> list[Result]:

@@ -142,7 +142,7 @@ def _add(out: Inspection, request: Request) -> None:
     if isinstance(seen, Mapping):
         out.placeholders.update({str(k): int(v) for k, v in seen.items()})
     names = {name for name in OPTIONAL if getattr(request, name) is not None}
-    out.carries |= {"row_logprobs" if name == "logits" and out.format.normalised else name for name in names}
+    out.carries |= {"row_logprobs" if name == "logits" and _are_logprobs(out) else name for name in names}
     if request.token_ids is not None and n:
         out.highest_id = max(out.highest_id or 0, int(request.token_ids.max()))
     if request.logits is not None:
@@ -156,6 +156,11 @@ def _add(out: Inspection, request: Request) -> None:
     if request.error is not None and n:
         low, high = float(request.error.min()), float(request.error.max())
         out.error = (low, high) if out.error is None else (min(out.error[0], low), max(out.error[1], high))
+
+
+def _are_logprobs(out: Inspection) -> bool:
+    """Whether whole rows are log-probabilities, by the format or by declaration."""
+    return out.format.normalised or out.stream.value("rows") == "logprobs"
 
 
 def _add_top(out: Inspection, request: Request) -> None:

@@ -15,6 +15,9 @@ from kcverify.readers.model import Found, Opening
 from kcverify.readers.stream import Declared, Floats, Integers, Request, Status
 
 _IDS = ("token_ids", "input_ids", "tokens", "ids")
+_CELLS = 1 << 18
+"""Numbers that are in memory as float64 at a time."""
+
 _PROCESSED, _RAW, _SEQUENCES = "scores", "logits", "sequences"
 
 
@@ -128,7 +131,7 @@ def row_request(
     broken = int(np.count_nonzero(status))
     seen = {"broken row": broken} if broken else {}
     if ids is not None:
-        values = sampled(rows, ids, highest)
+        values = sampled(rows, ids, highest, opening.value("rows") == "logprobs")
         banned = (status == Status.VALUE) & np.isneginf(values)
         status[banned] = Status.BANNED
         values[status != Status.VALUE] = np.nan
@@ -138,15 +141,19 @@ def row_request(
     return Request(name, status, mask, ids, None, values, logits=rows, fields=extra, place=place)
 
 
-def sampled(rows: npt.NDArray[Any], ids: Integers, highest: Floats) -> Floats:
-    """Log-softmax float64 `[T]` at the ids; minus infinity where the row bans the token, NaN where the row is broken."""
-    out = np.empty(len(rows))
-    for t, row in enumerate(rows):
-        if not np.isfinite(highest[t]):
-            out[t] = np.nan
-            continue
-        shifted = row.astype(np.float64) - highest[t]
-        out[t] = shifted[ids[t]] - np.log(np.sum(np.exp(shifted)))
+def sampled(rows: npt.NDArray[Any], ids: Integers, highest: Floats, normalised: bool = False) -> Floats:
+    """Log-softmax float64 `[T]` at the ids; minus infinity where the row bans the token, NaN where the row is broken.
+
+    Rows that are declared `normalised` are taken as they are, so that a row that is no distribution shows.
+    """
+    out = np.take_along_axis(rows, ids[:, None], 1)[:, 0].astype(np.float64)
+    step = max(1, _CELLS // rows.shape[1])
+    with np.errstate(invalid="ignore"):
+        for start in () if normalised else range(0, len(rows), step):
+            block = slice(start, start + step)
+            shifted = rows[block] - highest[block, None]
+            out[block] -= highest[block] + np.log(np.exp(shifted, out=shifted).sum(1))
+    out[~np.isfinite(highest)] = np.nan
     return out
 
 

@@ -70,6 +70,10 @@ KEYS: dict[str, tuple[Read, str]] = {
     "format": (_text, "name of the format, where the file does not show it"),
     "side": (_one_of("rollout", "trainer", "reference"), "which log-probabilities, where a file has several"),
     "positions": (_one_of("response", "prompt", "all"), "which positions count; `response` if not said"),
+    "rows": (
+        _one_of("logits", "logprobs"),
+        "what whole rows hold: `logits`, or `logprobs` that are normalised already",
+    ),
     "tensor": (_text, "name of the array of logits, where a file has several"),
 }
 """Every key that a declaration may have: how its value is read, and what it says."""

@@ -39,8 +39,20 @@ class Declared:
     origin: str
 
 
-KNOWLEDGE = ("temperature", "logprobs_mode", "top_p", "top_k", "min_p", "vocabulary", "dtype", "weights", "kernel")
-"""Keys of `Stream.declared`. `logprobs_mode` is `raw` (before temperature, penalties and truncation) or `processed`."""
+KNOWLEDGE = (
+    "temperature",
+    "logprobs_mode",
+    "top_p",
+    "top_k",
+    "min_p",
+    "vocabulary",
+    "dtype",
+    "weights",
+    "kernel",
+    "rows",
+)
+"""Keys of `Stream.declared`. `logprobs_mode` is `raw` (before temperature, penalties and truncation) or `processed`;
+`rows` is `logits`, or `logprobs` where whole rows are log-probabilities already."""
 
 
 @dataclass(frozen=True)

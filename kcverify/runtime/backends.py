@@ -102,7 +102,7 @@ def _lean_sums(job: Job) -> Parts:
         tile_sums(a, b, space, sums.rows(start, stop), plan.sums, 1.0 / job.temperature, top=best)
         for k, ordered in plan.top:
             if k > 1:
-                tops[agreement_column(k, ordered)][start:stop] = top_agreement(a, b, k, ordered, space)
+                tops[agreement_column(k, ordered)][start:stop] = top_agreement(a, b, k, ordered)
     if best:
         tops[agreement_column(1, False)] = sums.sums["top"]
     return sums, tops, sums.careful()

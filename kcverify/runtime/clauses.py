@@ -89,6 +89,11 @@ class ClauseSpec:
     window: float | None = None
     reason: str = ""
 
+    @property
+    def sampled(self) -> bool:
+        """Whether it is about the sampled tokens."""
+        return "sampled_ids" in self.inputs
+
     def active(self, temperature: float) -> bool:
         """Whether it is enforced at this temperature."""
         return self.evidence != "none" and (self.band is None or self.band.holds(temperature))
@@ -159,6 +164,17 @@ def _float_down(x: Fraction) -> float:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """The rows of a slice (None: of all) that a sampled token follows, and invalid ones: what a clause on tokens counts."""
+
+    slice: str | None
+
+
+Group = str | Sampled | None
+"""Rows that are counted together: of a slice, of all (None), or those of either that have a sampled token."""
+
+
+@dataclass(frozen=True)
 class Cell:
     """One clause on one slice (None: every row): the unit of counting."""
 
@@ -168,13 +184,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which cells, slices and histograms a clause table needs; `slices[0]` is None, every row."""
+    """Which cells, groups of rows and histograms a clause table needs; `slices[0]` is None, every row."""
 
     clauses: tuple[ClauseSpec, ...]
     cells: tuple[Cell, ...]
-    slices: tuple[str | None, ...]
+    slices: tuple[Group, ...]
     histograms: tuple[tuple[str, str | None], ...]
-    slot: Mapping[str | None, int] = field(default_factory=dict)
+    slot: Mapping[Group, int] = field(default_factory=dict)
+
+    def group(self, clause: ClauseSpec, name: str | None) -> int:
+        """Place in `slices` of the rows that a clause counts on a slice."""
+        return self.slot[Sampled(name) if clause.sampled else name]
 
     @property
     def sections(self) -> dict[str, tuple[int, ...]]:
@@ -219,7 +239,9 @@ def layout(clauses: tuple[ClauseSpec, ...]) -> Layout:
     cells = tuple(
         Cell(i, name) for i, c in enumerate(clauses) if c.evidence != "none" for name in (c.slices or (None,))
     )
-    slices: tuple[str | None, ...] = (None, *sorted({c.slice for c in cells if c.slice is not None}))
+    names = {c.slice for c in cells if c.slice is not None}
+    tokens = {c.slice for c in cells if clauses[c.clause].sampled}
+    slices: tuple[Group, ...] = (None, *sorted(names), *(Sampled(name) for name in sorted(tokens, key=str)))
     plain = {clauses[c.clause].metric for c in cells if _has_histogram(clauses[c.clause])}
     sliced = {(clauses[c.clause].metric, c.slice) for c in cells if c.slice and _has_histogram(clauses[c.clause])}
     histograms = (*((m, None) for m in sorted(plain)), *sorted(sliced, key=str))

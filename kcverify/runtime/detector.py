@@ -1,11 +1,21 @@
 """Drift after a long clean period: a restarting detector, its health, and the mirror image that lets a kernel return.
 
-The e-process of a clause carries its good past as debt; a detector forgets it: each bet j keeps
-`M_j <- e_j(value) * max(M_j, 1)` and `M` is their weighted mean (the CUSUM form of the e-detectors of Shin, Ramdas and
-Rinaldo 2022). Whatever happened before, units that meet the limit raise a false alarm `M >= c` once in at least `c`
-units on average. So a contract's `false_alarm_every 30 d` is `c` = units in 30 days.
+The e-process of a clause carries its good past as debt; a detector forgets it. Each bet j multiplies by its e-value
+`e_j` of every unit (`E[e_j | past] <= 1` while the units meet the limit) and keeps two numbers, of all the times k at
+which the drift may have begun: `M_j <- e_j max(M_j, 1)`, the wealth of the best k, and `R_j <- e_j (R_j + 1)`, the sum
+over all k. `M` and `R` are their means under the weights of the bets. These are the CUSUM and the Shiryaev-Roberts form
+of an e-detector (Shin, Ramdas and Rinaldo, "E-detectors", 2022; Shiryaev 1963, Roberts 1966).
 
-State is a dozen logarithms and a count. It depends on the order of the units, unlike the evidence of a clause: it
+The alarm is `R >= c`, as soon as `M >= sqrt(c)` too. Units that meet the limit raise it once in at least `c` units on
+average: `E[R_n | past] <= R_{n-1} + 1`, so that `R_n - n` is a supermartingale from 0; at the time T of the alarm (or at
+any earlier time that is bounded, then by monotone convergence) `c P(T <= n) <= E[R_min(T,n)] <= E[min(T, n)] <= E[T]`, and
+`E[T] < inf` makes the left side tend to c. A second condition only makes T later. So a contract's
+`false_alarm_every 30 d` is `c` = units in 30 days, with nothing lost: `R` is at least `M`, and some 70 times as large
+where a rate of 1 % has become 3 %. `sqrt(c)` is there because `R` counts starts: with a small `c` a flawless stream alone
+would reach it. Health is read off `M`, which is near 1 in a flawless stream: `1 - ln max(M, 1) / ln c`, at most one half
+at an alarm, where it becomes 0. A start in the middle (after an action, say) begins at `R = 0` again.
+
+State is two dozen logarithms and a count. It depends on the order of the units, unlike the evidence of a clause: it
 belongs to one stream, cannot be merged over shards, and is saved and restored whole.
 """
 
@@ -111,13 +121,14 @@ class Detector:
     def reset(self) -> None:
         """Start anew, as after a change of route."""
         self.wealth = [0.0] * len(self._bets.weights)
+        self.summed = [-math.inf] * len(self._bets.weights)
         self.seen = 0
 
     def add(self, value: float, count: int = 1) -> None:
         """Take in `count` units of one value in a row: 0 or 1 (binary), or in [0, 1]; a value that is not in [0, 1] is 1.
 
-        A run of equal units is taken in at once: a falling wealth restarts at its last step or never. No wealth grows
-        beyond `c` squared, so that health returns once a drift has ended.
+        A run of equal units is taken in at once: a falling wealth restarts at its last step or never, and a sum is a
+        geometric one. Neither grows beyond `c` squared, so that health returns once a drift has ended.
         """
         if not 0.0 <= value <= 1.0:
             value = 1.0
@@ -130,6 +141,8 @@ class Detector:
                 self.wealth[j] = min(start + count * step, self._most[j])
             else:
                 self.wealth[j] = step + (max(start + (count - 1) * step, 0.0) if count > 1 else start)
+            grown = _log_add(self.summed[j] + count * step, step + _log_geometric(step, count))
+            self.summed[j] = min(grown, self._most[j])
         self.seen += count
 
     def extend(self, values: Iterable[float]) -> None:
@@ -143,23 +156,50 @@ class Detector:
         return log_sum([w + m for w, m in zip(self._bets.weights, self.wealth, strict=True)])
 
     @property
+    def log_r(self) -> float:
+        """`ln R`, -inf before the first unit."""
+        return log_sum([w + r for w, r in zip(self._bets.weights, self.summed, strict=True)])
+
+    @property
     def alarm(self) -> bool:
-        """Whether `M` has reached its threshold now; the caller acts and resets."""
-        return self.log_e >= self.log_threshold
+        """Whether `R` has reached its threshold now, and `M` its root; the caller acts and resets."""
+        best, bound = self.log_e, self.log_threshold
+        return best >= bound or (best >= bound / 2.0 and self.log_r >= bound)
 
     @property
     def health(self) -> float:
-        """`1 - ln(max(M, 1))/ln c`, clipped to [0, 1]: 1 without any evidence of drift, 0 at the alarm."""
-        return min(1.0, max(0.0, 1.0 - max(self.log_e, 0.0) / self.log_threshold))
+        """In [0, 1]: `1 - ln(max(M, 1))/ln c`, 1 without any evidence of drift; 0 at the alarm and only there."""
+        return 0.0 if self.alarm else min(1.0, 1.0 - max(self.log_e, 0.0) / self.log_threshold)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain containers that `load_state_dict` restores."""
         settings = [self.kind, self.side, self.limit, self.log_threshold]
-        return {"settings": settings, "wealth": list(self.wealth), "seen": self.seen}
+        return {"settings": settings, "wealth": list(self.wealth), "summed": list(self.summed), "seen": self.seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state. Raises MonitorInputError where it is that of a detector with other settings."""
-        mine = self.state_dict()
-        if list(state["settings"]) != mine["settings"] or len(state["wealth"]) != len(self.wealth):
+        """Restore a state. One that was saved without the sums starts them at the wealths, which are never more.
+
+        Raises MonitorInputError where it is that of a detector with other settings.
+        """
+        mine, summed = self.state_dict(), state.get("summed", state["wealth"])
+        sizes = {len(state["wealth"]), len(summed), len(self.wealth)}
+        if list(state["settings"]) != mine["settings"] or len(sizes) != 1:
             raise option_error("state", f"of a detector with {state['settings']}, not {mine['settings']}")
         self.wealth, self.seen = [float(w) for w in state["wealth"]], int(state["seen"])
+        self.summed = [float(r) for r in summed]
+
+
+def _log_add(a: float, b: float) -> float:
+    """`ln(exp(a) + exp(b))`; -inf stands for 0."""
+    high, low = max(a, b), min(a, b)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
+
+
+def _log_geometric(step: float, count: int) -> float:
+    """`ln(1 + e^step + ... + e^((count - 1) step))`, `count` at least 1, `step` below infinity."""
+    if count == 1 or step == -math.inf:
+        return 0.0
+    if step == 0.0:
+        return math.log(count)
+    top = (count - 1) * step if step > 0.0 else 0.0
+    return top + math.log(math.expm1(-abs(step) * count) / math.expm1(-abs(step)))

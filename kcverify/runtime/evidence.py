@@ -58,7 +58,7 @@ class Evidence:
             if clause.source in OBSERVED:
                 continue
             columns = table[:, self.layout.columns(index)]
-            sizes = torch.cat((table[:, self.layout.slot[cell.slice]][:, None], columns), 1).tolist()
+            sizes = torch.cat((table[:, self.layout.group(clause, cell.slice)][:, None], columns), 1).tolist()
             if clause.source == "rows":
                 limit = mean_limit(clause, upper[clause.name], lower[clause.name])
                 self._fold_rows(index, clause, Counter(tuple(v) for v in sizes if v[0] > 0), limit)

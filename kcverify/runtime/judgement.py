@@ -139,11 +139,14 @@ def _windowed(seen: Seen, outcome: Outcome) -> Outcome:
     window = seen.clause.window
     if window is None or outcome.verdict != "pass":
         return outcome
-    if seen.clause.source in OBSERVED and one_window(seen.observed):
+    if one_window(seen.observed):
         return replace(outcome, reason=f"{outcome.reason}, in one window of {window:g} s")
-    timed = seen.clause.source in OBSERVED and seen.observed[4]
-    reason = f"requests are of several windows of {window:g} s" if timed else "the time of each request was not given"
-    return replace(outcome, verdict="inconclusive" if timed else "unobservable", reason=reason)
+    counted, call = seen.observed[0], "observe" if seen.clause.source in OBSERVED else "update"
+    if seen.observed[4] == counted:
+        reason = f"requests are of several windows of {window:g} s: report and reset at the end of each"
+        return replace(outcome, verdict="inconclusive", reason=reason)
+    reason = f"the time of each request was not given: give `times` to `{call}`"
+    return replace(outcome, verdict="unobservable", reason=reason)
 
 
 def at_most(seen: Seen, level: float, *, one_look: bool = False) -> float | None:

@@ -13,10 +13,11 @@ import torch
 
 from kcverify.runtime.buffers import Buffers, alone
 from kcverify.runtime.checkpoint import read, write
-from kcverify.runtime.clauses import ClauseSpec, Layout, Values, layout, lower_limit, upper_limit
+from kcverify.runtime.clauses import ClauseSpec, Layout, Sampled, Values, layout, lower_limit, upper_limit
 from kcverify.runtime.distributed import Shard, fingerprint, reduced
 from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
 from kcverify.runtime.evidence import Evidence
+from kcverify.runtime.given import plain_number, row_numbers, row_times
 from kcverify.runtime.ledger import Ledger, RequestIds
 from kcverify.runtime.observations import Side, observe
 from kcverify.runtime.report import build_report
@@ -65,7 +66,7 @@ class Monitor(Buffers):
         low, high = self.TEMPERATURE or (0.0, math.inf)
         if temperature is None:
             temperature = low if low == high else 1.0
-        check_temperature(temperature := _number(temperature))
+        check_temperature(temperature := plain_number(temperature))
         if not low <= temperature <= high:
             raise option_error("temperature", f"{temperature} is outside the assumed range [{low}, {high}]")
         self.temperature = float(temperature)
@@ -97,15 +98,17 @@ class Monitor(Buffers):
         sampled_ids: torch.Tensor | None = None,
         slices: Mapping[str, torch.Tensor] | None = None,
         positions: torch.Tensor | None = None,
+        times: torch.Tensor | float | None = None,
     ) -> None:
         """Measure N rows: logits `[N, V]` of one and the same tokens on both sides.
 
         `request_ids` names the request of each row (int64 `[N]`, or N strings or integers), in the order of the
         request's tokens; give host ids, since ids on another device are copied, which waits for it. `sampled_ids` int64
-        `[N]` are the tokens that were sampled; `slices` maps a slice name to a bool `[N]`. `positions` int64 `[N]` are
+        `[N]` are the tokens that were sampled (-1: none was, and clauses on tokens leave the row out); `slices` maps a slice name to a bool `[N]`. `positions` int64 `[N]` are
         the rows' numbers within their requests, for witnesses; without them rows are numbered as they come to this
-        monitor, which is right unless a request's rows come out of order or to several monitors. Everything is checked
-        before anything is counted; raises `MonitorInputError`.
+        monitor, which is right unless a request's rows come out of order or to several monitors. `times` are seconds
+        from any fixed start, one number or `[N]`: those of the rows' requests, for clauses about a window in time; one
+        that is not finite counts as unknown. Everything is checked before anything is counted; raises `MonitorInputError`.
         """
         check_logits(reference_logits, candidate_logits)
         count, device = reference_logits.shape[0], reference_logits.device
@@ -113,9 +116,9 @@ class Monitor(Buffers):
             raise shape_error("reference_logits", list(reference_logits.shape), "[rows, vocabulary] with rows")
         check_sampled(sampled_ids, reference_logits)
         keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
-        numbers = _numbers(positions, count, device)
+        numbers, stamps = row_numbers(positions, count, device), row_times(times, count, device)
         rows = self.rows(reference_logits, candidate_logits, sampled_ids)
-        self._enter(rows, keys, masks, numbers, (reference_logits, candidate_logits), sampled_ids)
+        self._enter(rows, keys, masks, numbers, (reference_logits, candidate_logits), sampled_ids, stamps)
 
     @alone
     def rows(
@@ -141,6 +144,7 @@ class Monitor(Buffers):
         sampled_ids: torch.Tensor | None = None,
         slices: Mapping[str, torch.Tensor] | None = None,
         positions: torch.Tensor | None = None,
+        times: torch.Tensor | float | None = None,
     ) -> None:
         """Count row statistics that were computed elsewhere (of `PLAN`, at this temperature); the rest as `update`.
 
@@ -150,8 +154,8 @@ class Monitor(Buffers):
         if count == 0:
             raise shape_error("rows", [0], "[rows] with rows")
         keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
-        numbers = _numbers(positions, count, device)
-        self._enter(rows, keys, masks, numbers, logits, sampled_ids)
+        numbers, stamps = row_numbers(positions, count, device), row_times(times, count, device)
+        self._enter(rows, keys, masks, numbers, logits, sampled_ids, stamps)
 
     def _enter(
         self,
@@ -161,16 +165,20 @@ class Monitor(Buffers):
         numbers: torch.Tensor | None,
         logits: Pair | None,
         sampled: torch.Tensor | None,
+        times: torch.Tensor | None,
     ) -> None:
         if self.sums.device != rows.invalid.device:
             self.to(rows.invalid.device)
         slots, owners = self.ledger.enter(keys, rows.invalid.device)
         inputs = Inputs(logits, sampled, 1.0 / self.temperature)
-        self._counting(self, Batch(rows, slots, owners, numbers, masks, inputs))
+        groups = [*masks, *self._with_tokens(masks, sampled, rows)]
+        self._counting(self, Batch(rows, slots, owners, numbers, groups, inputs, times))
 
     def _count(self, batch: Batch) -> None:
         """The device part of an update: one graph."""
-        sections = (self.counts, self.slice_counts, self.cell_counts, self.histograms, self.calibration)
+        sections = (
+            self.counts, self.slice_counts, self.cell_counts, self.histograms, self.observed, self.calibration,
+        )  # fmt: skip
         tables = Tables(*sections, self.worst, self.ledger.sums)
         tally(self.layout, tables, batch, self.clause_values(batch.rows))
 
@@ -186,6 +194,8 @@ class Monitor(Buffers):
         """Row mask of each slice of the layout; None where it was not given."""
         masks: list[torch.Tensor | None] = [torch.ones(count, dtype=torch.bool, device=device)]
         for name in self.layout.slices[1:]:
+            if isinstance(name, Sampled):
+                continue
             mask = given.get(str(name))
             if mask is not None and not isinstance(mask, torch.Tensor):
                 raise option_error(f"slice {name}", f"a torch tensor is needed, not {type(mask).__name__}")
@@ -193,6 +203,20 @@ class Monitor(Buffers):
                 raise shape_error(f"slice {name}", f"{list(mask.shape)} of {mask.dtype}", f"[{count}] of torch.bool")
             masks.append(None if mask is None else mask.to(device, non_blocking=True))
         return masks
+
+    def _with_tokens(
+        self, masks: Sequence[torch.Tensor | None], sampled: torch.Tensor | None, rows: Rows
+    ) -> list[torch.Tensor | None]:
+        """Of each group `Sampled` of the layout the rows that a token follows; all of its slice where none was given."""
+        out = []
+        for group in self.layout.slices:
+            if not isinstance(group, Sampled):
+                continue
+            mask = masks[self.layout.slot[group.slice]]
+            if mask is not None and sampled is not None:
+                mask = mask & ((sampled.to(mask.device) >= 0) | rows.invalid)
+            out.append(mask)
+        return out
 
     @alone
     def observe(
@@ -367,24 +391,3 @@ class Monitor(Buffers):
         """Restore it with a lock of its own."""
         super().__setstate__(state)
         self.lock = threading.RLock()
-
-
-def _number(temperature: Any) -> Any:
-    """A number of any library as a float; anything else as it is."""
-    try:
-        return temperature if isinstance(temperature, str | bytes) else float(temperature)
-    except (TypeError, ValueError, RuntimeError):
-        return temperature
-
-
-def _numbers(positions: torch.Tensor | None, count: int, device: torch.device) -> torch.Tensor | None:
-    """Row numbers as int64 on the device."""
-    if positions is None:
-        return None
-    if not isinstance(positions, torch.Tensor):
-        raise option_error("positions", f"a torch tensor is needed, not {type(positions).__name__}")
-    if tuple(positions.shape) != (count,):
-        raise shape_error("positions", list(positions.shape), f"[{count}]")
-    if positions.dtype.is_floating_point or positions.dtype.is_complex or positions.dtype == torch.bool:
-        raise option_error("positions", f"dtype {positions.dtype} is not an integer type")
-    return positions.to(device, torch.int64, non_blocking=True)

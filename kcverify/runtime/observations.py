@@ -4,7 +4,7 @@ Counts go where those of rows go (evidence records, the integer buffer, the wors
 synchronising need nothing more. `observed` int64 `[cells, 7]` holds, per cell: observations in the slice, values that
 are not finite or out of range, values that were not given, observations of unknown membership; and of those with a time
 their number, the sum of their windows' numbers and of its squares, which tells whether all are of one window (windows
-that are a multiple of 65,536 apart count as one).
+that are a multiple of 65,536 apart count as one). For a clause about a window that reads rows, `tally` counts the rows so.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from kcverify.runtime.evidence import Evidence, mean_limit
 from kcverify.runtime.histogram import bin_index
 from kcverify.runtime.ledger import Ledger, RequestIds
 from kcverify.runtime.readings import paired_null
-from kcverify.runtime.sources import OBSERVABLES, OBSERVED, Observable
+from kcverify.runtime.sources import OBSERVABLES, OBSERVED, WINDOWS, Observable
 from kcverify.runtime.witness import LAST, Worst
 
 Side: TypeAlias = "torch.Tensor | Sequence[float | bool | None] | float"
 Numbers: TypeAlias = "list[float | None]"
-_WINDOWS = 1 << 16
 LARGEST = float(1 << 40)
 """Bound of what is summed (seconds, tokens, scores), so that sums fit their integers over 2^23 requests."""
 
@@ -201,7 +200,7 @@ def _count(monitor: Takes, index: int, clause: ClauseSpec, batch: _Batch, mask: 
 
 def _window(time: float, length: float) -> int:
     """Number of the window that a time falls in, modulo 65,536 so that squares add up."""
-    return math.floor(time / length) % _WINDOWS
+    return math.floor(time / length) % WINDOWS
 
 
 def _is_invalid(clause: ClauseSpec, entries: Mapping[str, float]) -> bool:

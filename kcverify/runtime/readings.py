@@ -114,7 +114,8 @@ def judge_reading(seen: Reads) -> Outcome:
     if requests < clause.minimum_requests:
         return Outcome("inconclusive", f"the reading of {requests} requests; {clause.minimum_requests} are needed")
     word = "within" if held else "beyond"
-    return Outcome("pass" if held else "fail", f"the reading of {requests} requests is {word} the limit")
+    reason = f"the reading of {requests} requests is {word} the limit; it says nothing of others (no confidence)"
+    return Outcome("pass" if held else "fail", reason)
 
 
 def judge_paired(seen: Reads) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from kcverify.runtime.clauses import Cell, ClauseSpec, Layout
+from kcverify.runtime.clauses import Cell, ClauseSpec, Layout, Sampled
 from kcverify.runtime.evidence import Evidence, mean_limit
 from kcverify.runtime.histogram import quantile, trimmed
 from kcverify.runtime.judgement import Seen, at_most, judge_clause, needed, p_value
@@ -72,7 +72,7 @@ def build_report(monitor: Measured, *, one_look: bool = False) -> dict[str, Any]
         if judged and judged[0].rule:
             rules.append(f"clause {clause.name}: which slices fail is decided by {judged[0].rule}")
     notes = sorted({n for c in monitor.CLAUSES if c.active(monitor.temperature) for n in _notes(c)})
-    notes += [*rules, *([_ONE_LOOK] if one_look else [])]
+    notes += [*_tokenless(monitor), *rules, *([_ONE_LOOK] if one_look else [])]
     if monitor.plan.certified is not None:
         notes.append(f"total variation up to {monitor.plan.certified} is reported as its upper bound sqrt(KL/2)")
     if invalid:
@@ -102,7 +102,9 @@ def seen_cells(monitor: Measured, evidence: Evidence) -> dict[tuple[int, str | N
         clause = monitor.CLAUSES[cell.clause]
         if not clause.active(monitor.temperature):
             continue
-        rows, invalid, unknown = (int(v) for v in monitor.slice_counts[monitor.layout.slot[cell.slice]].tolist())
+        rows, invalid, unknown = (
+            int(v) for v in monitor.slice_counts[monitor.layout.group(clause, cell.slice)].tolist()
+        )
         exceeding, missing = (int(v) for v in monitor.cell_counts[place].tolist())
         bounds = monitor.lower[clause.name], monitor.upper[clause.name]
         limit = mean_limit(clause, bounds[1], bounds[0])
@@ -124,6 +126,16 @@ def seen_cells(monitor: Measured, evidence: Evidence) -> dict[tuple[int, str | N
             observed=observed,
         )
     return out
+
+
+def _tokenless(monitor: Measured) -> list[str]:
+    """How many valid rows no sampled token follows, and which clauses therefore leave them out."""
+    place = monitor.layout.slot.get(Sampled(None))
+    names = [c.name for c in monitor.CLAUSES if c.sampled and c.active(monitor.temperature)]
+    if place is None or not names:
+        return []
+    rows = int(monitor.counts[0]) - int(monitor.slice_counts[place, 0])
+    return [f"{rows} rows have no sampled token and are not counted by {', '.join(names)}"] if rows else []
 
 
 def _notes(clause: ClauseSpec) -> list[str]:
@@ -212,7 +224,11 @@ def _enforced(monitor: Measured, seen: Seen, judged: Judged, evidence: Evidence,
 def observed_is(clause: ClauseSpec) -> str:
     """What the number `observed` of a clause is."""
     if clause.source in READ:
-        return "reading of all requests" if clause.evidence != "paired" else "|mean difference| over requests"
+        return (
+            "reading of all requests, no confidence"
+            if clause.evidence != "paired"
+            else "|mean difference| over requests"
+        )
     if clause.evidence == "mean":
         value = "mean over its rows" if clause.source == "rows" else "value"
         return f"mean over requests of the {value}"

@@ -8,7 +8,7 @@ import torch
 
 from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
 from kcverify.runtime.operator import run
-from kcverify.runtime.rowplan import RAW_STATISTICS, STATISTICS, RowPlan
+from kcverify.runtime.rowplan import RAW_STATISTICS, SAMPLED_STATISTICS, STATISTICS, RowPlan
 from kcverify.runtime.workspace import Workspace
 
 LARGEST_VOCABULARY = 262_144
@@ -49,7 +49,7 @@ def row_statistics(
     """Statistics of `plan` for logits `[N, V]` (bfloat16, float16, float32 or float64, any stride).
 
     `temperature` divides both sides for everything but `logit_drift` and `logit_span`. `sampled_ids` int64 `[N]` is
-    needed for `token_log_ratio`, which is otherwise left out. `backend` names a row of `backends.BACKENDS`; None takes
+    needed for `token_log_ratio`, which is otherwise left out, and NaN where an id is -1 (no token was sampled). `backend` names a row of `backends.BACKENDS`; None takes
     the fastest one that can run here. Raises `MonitorInputError` for inputs that cannot be compared. Formulas: one
     sweep around a pilot shift, every term of the sums non-negative. On a device other than the CPU the `lean` backend
     synchronises once a call to decide whether any row needs the float64 path.
@@ -59,7 +59,16 @@ def row_statistics(
     ids = check_sampled(sampled_ids, reference)
     asked = plan if ids is not None else plan.without_samples()
     table, invalid, only = run(reference, candidate, asked, temperature, ids, workspace, backend)
-    return Rows(dict(zip(asked.columns, table.unbind(0), strict=True)), invalid, only[0], only[1])
+    values = dict(zip(asked.columns, table.unbind(0), strict=True))
+    if sampled_ids is not None:
+        without_token(values, sampled_ids.to(reference.device))
+    return Rows(values, invalid, only[0], only[1])
+
+
+def without_token(values: dict[str, torch.Tensor], sampled_ids: torch.Tensor) -> None:
+    """Set what is about the sampled token to NaN in the rows that have none (id -1)."""
+    for name in values.keys() & SAMPLED_STATISTICS:
+        values[name] = values[name].masked_fill(sampled_ids < 0, torch.nan)
 
 
 def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
@@ -97,7 +106,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def check_sampled(sampled_ids: torch.Tensor | None, reference: torch.Tensor) -> torch.Tensor | None:
-    """The sampled ids as int64 `[N]` on the logits' device; `MonitorInputError` for a wrong shape, type or range."""
+    """The sampled ids as int64 `[N]` on the logits' device, 0 for -1 (none); `MonitorInputError` for a wrong shape, type or range."""
     if sampled_ids is None:
         return None
     count, width = reference.shape
@@ -110,7 +119,7 @@ def check_sampled(sampled_ids: torch.Tensor | None, reference: torch.Tensor) -> 
     ids = sampled_ids.to(reference.device, torch.int64)
     if torch.compiler.is_compiling():
         return ids.clamp(0, width - 1)
-    if count and ids.device.type == "cpu" and (int(ids.min()) < 0 or int(ids.max()) >= width):
+    if count and ids.device.type == "cpu" and (int(ids.min()) < -1 or int(ids.max()) >= width):
         raise option_error("sampled_ids", f"ids from {int(ids.min())} to {int(ids.max())}, vocabulary is {width} wide")
     return ids.clamp(0, width - 1)
 

@@ -18,7 +18,7 @@ from kcverify.runtime.backends import Job, local_sums
 from kcverify.runtime.careful import TERMS, careful_terms, certified, statistics_of
 from kcverify.runtime.errors import option_error
 from kcverify.runtime.rowplan import RowPlan, agreement_column
-from kcverify.runtime.rows import Rows, check_logits, check_temperature
+from kcverify.runtime.rows import Rows, check_logits, check_temperature, without_token
 from kcverify.runtime.rowstate import FIELDS, SUMS, State, merge
 from kcverify.runtime.sums import LARGE_DRIFT, RowSums, log_growth
 from kcverify.runtime.workspace import Workspace, tiles
@@ -82,6 +82,8 @@ def sharded_statistics(
         values[name][far] = exact[name]
     values |= _agreements(reference, candidate, asked, gather)
     values = {name: values[name].masked_fill(sums.invalid, torch.nan) for name in asked.columns}
+    if sampled_ids is not None:
+        without_token(values, sampled_ids.to(reference.device))
     return Rows(values, sums.invalid, sums.reference_only, sums.candidate_only)
 
 

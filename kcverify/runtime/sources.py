@@ -14,6 +14,9 @@ SECOND = frozenset({"ess", "perplexity", "paired", "throughput"})
 READ = frozenset({"ess", "perplexity", "calibration", "paired", "throughput", "peak"})
 """Sources whose verdict `readings` gives: one number of all requests (`paired`: a two-sided test)."""
 
+WINDOWS = 1 << 16
+"""Windows in time are numbered modulo this, so that the squares of their numbers add up."""
+
 
 @dataclass(frozen=True)
 class Observable:

@@ -4,12 +4,18 @@ With `m` the largest reference logit, a pilot shift `c`, `e = exp((z-m)/T)`, `x 
 `g = t-x`, over the tokens that both sides have: X = sum e*x, G = sum e*g, D = sum e*t*x; PO and PX are the masses that
 only one side has, S = sum e over all tokens of the reference; `b` and `grown` = 1+b are the growth of the normaliser.
 """
+# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
 import torch
 
+from kcverify.runtime import formulas
+
 LARGE_DRIFT = 16.0
+_PIECES = 16
+_SPLIT = 32_768
+"""Values of a lone row from which torch shares its sum among threads."""
 COLUMNS = (
     "S", "PO", "PX", "X", "G", "D", "b", "TV", "CHI2", "BC", "U", "Q",
     "grown", "pilot", "largest", "highest", "lowest", "drift", "top", "unswept",
@@ -62,20 +68,28 @@ class RowSums:
         s = self.sums
         total, grown = s["S"], s["grown"]
         shift = log_growth(s)
-        only_p, only_q = s["PO"] / total, s["PX"] / (total * grown)
-        out |= self._divergences(wanted, shift, grown, only_p, only_q, tv_limit)
-        high, low = (s["highest"] - s["pilot"]) * scale - shift, (s["lowest"] - s["pilot"]) * scale - shift
+        forward, backward, tv, chi2, bc = formulas.divergences(
+            total, grown, s["b"], shift, *(s[name] for name in ("X", "G", "D", "PO", "PX", "TV", "CHI2", "BC"))
+        )
+        reference_entropy, candidate_entropy = formulas.entropies(total, grown, shift, s["U"], s["Q"])
+        high, low = formulas.ends(s["highest"], s["lowest"], s["pilot"], shift, scale)
         lost, gained = self.reference_only > 0, self.candidate_only > 0
-        mismatch = lost | gained
-        for name, column in (
-            ("log_ratio", torch.maximum(high, -low).clamp_min(0.0).masked_fill(mismatch, torch.inf)),
-            ("ratio_min", torch.exp(-high).masked_fill(gained, 0.0)),
-            ("ratio_max", torch.exp(-low).masked_fill(lost, torch.inf)),
-            ("entropy_reference", (torch.log(total) - s["U"] / total).clamp_min(0.0)),
-            ("entropy_candidate", (torch.log(total) + shift - s["Q"] / (total * grown)).clamp_min(0.0)),
-        ):
-            if name in wanted:
-                out[name] = column
+        forward = forward.masked_fill(lost, torch.inf)
+        if tv_limit is not None:
+            tv = formulas.chosen(tv, certificate(forward), s["unswept"] > 0, tv_limit)
+        columns = {
+            "tv": tv,
+            "kl_reference_candidate": forward,
+            "kl_candidate_reference": backward.masked_fill(gained, torch.inf),
+            "chi2": chi2.masked_fill(lost, torch.inf),
+            "bc": bc,
+            "log_ratio": torch.maximum(high, -low).clamp_min(0.0).masked_fill(lost | gained, torch.inf),
+            "ratio_min": torch.exp(-high).masked_fill(gained, 0.0),
+            "ratio_max": torch.exp(-low).masked_fill(lost, torch.inf),
+            "entropy_reference": reference_entropy,
+            "entropy_candidate": candidate_entropy,
+        }
+        out |= {name: column for name, column in columns.items() if name in wanted}
         if "token_log_ratio" in wanted and sampled is not None:
             out["token_log_ratio"] = sampled_drift(reference, candidate, sampled, s["pilot"], scale) - shift
         return out
@@ -86,45 +100,11 @@ class RowSums:
         columns = {"logit_drift": drift, "logit_span": span}
         return {name: columns[name].masked_fill(mismatch, torch.inf) for name in sorted(wanted & columns.keys())}
 
-    def _divergences(
-        self,
-        wanted: frozenset[str],
-        shift: torch.Tensor,
-        grown: torch.Tensor,
-        only_p: torch.Tensor,
-        only_q: torch.Tensor,
-        tv_limit: float | None,
-    ) -> dict[str, torch.Tensor]:
-        s = self.sums
-        total, b = s["S"], s["b"]
-        out: dict[str, torch.Tensor] = {}
-        lost, gained = self.reference_only > 0, self.candidate_only > 0
-        large = b >= 1.0
-        if "kl_reference_candidate" in wanted:
-            small_form = s["G"] / total - (b - shift) + s["PX"] / total
-            value = torch.where(large, shift - s["X"] / total, small_form)
-            out["kl_reference_candidate"] = value.clamp_min(0.0).masked_fill(lost, torch.inf)
-        if "kl_candidate_reference" in wanted:
-            small_form = (s["D"] - s["G"] + s["PO"]) / (total * grown) + (b / grown - shift)
-            value = torch.where(large, (s["X"] + s["D"]) / (total * grown) - shift, small_form)
-            out["kl_candidate_reference"] = value.clamp_min(0.0).masked_fill(gained, torch.inf)
-        if "tv" in wanted:
-            out["tv"] = (0.5 * (s["TV"] / (total * grown) + only_p + only_q)).clamp(0.0, 1.0)
-            if tv_limit is not None:
-                bound = certificate(out["kl_reference_candidate"])
-                decided = (bound <= tv_limit) | (s["unswept"] > 0)
-                out["tv"] = torch.where(decided, bound.clamp_max(tv_limit), out["tv"])
-        if "chi2" in wanted:
-            value = s["CHI2"] / (total * grown**2) + only_q
-            out["chi2"] = value.clamp_min(0.0).masked_fill(lost, torch.inf)
-        if "bc" in wanted:
-            out["bc"] = (1.0 - 0.5 * (s["BC"] / total + only_p + only_q)).clamp(0.0, 1.0)
-        return out
-
 
 def certificate(divergence: torch.Tensor) -> torch.Tensor:
     """Upper bound `sqrt(KL/2)` of the total variation (Pinsker), a little enlarged for the rounding of the sums."""
-    return (torch.sqrt(0.5 * divergence) * (1.0 + 2e-5) + 1e-12).clamp(0.0, 1.0)
+    bound: torch.Tensor = formulas.certificate(divergence)
+    return bound
 
 
 def sampled_drift(
@@ -137,12 +117,16 @@ def sampled_drift(
 
 
 def row_total(x: torch.Tensor) -> torch.Tensor:
-    """Row sums, float64 `[n]`, of `x` `[n, V]`.
+    """Row sums, float64 `[n]`, of `x` `[n, V]`: of fixed pieces, which are then added in double.
 
-    A lone row is summed as one of two: torch splits a lone row's sum among threads, which rounds it otherwise.
+    Torch would split a lone row's sum among threads, which rounds it otherwise; pieces are shared among them whole.
     """
-    rows, width = x.shape
-    return (x if rows > 1 else x.expand(2, width)).sum(-1)[:rows].double()
+    width = x.shape[1]
+    if width < _SPLIT:
+        return x.sum(-1).double()
+    whole = width - width % _PIECES
+    total = x[:, :whole].unflatten(1, (_PIECES, -1)).sum(-1).double().sum(-1)
+    return total if whole == width else total + x[:, whole:].sum(-1).double()
 
 
 def log_growth(s: dict[str, torch.Tensor]) -> torch.Tensor:

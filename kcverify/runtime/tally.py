@@ -16,7 +16,7 @@ from kcverify.runtime.clauses import ClauseSpec, Layout, Values
 from kcverify.runtime.evidence import fixed_point
 from kcverify.runtime.histogram import bin_index
 from kcverify.runtime.rows import Rows
-from kcverify.runtime.sources import OBSERVED
+from kcverify.runtime.sources import OBSERVED, WINDOWS
 from kcverify.runtime.witness import Inputs, Worst
 
 Masks = Sequence[torch.Tensor | None]
@@ -30,6 +30,7 @@ class Tables:
     slice_counts: torch.Tensor
     cell_counts: torch.Tensor
     histograms: torch.Tensor
+    observed: torch.Tensor
     calibration: torch.Tensor
     worst: Worst
     requests: torch.Tensor
@@ -38,7 +39,8 @@ class Tables:
 @dataclass(frozen=True)
 class Batch:
     """Rows to count: slots and keys of their requests, int64 `[N]`; row numbers within them, int64 `[N]` (None: in the
-    order of arrival); one mask bool `[N]` per slice (None: not given); and what names the worst token."""
+    order of arrival); one mask bool `[N]` per group of rows (None: not given); what names the worst token; and seconds
+    float64 `[N]` of the rows' requests (NaN: not known; None: of none)."""
 
     rows: Rows
     slots: torch.Tensor
@@ -46,6 +48,7 @@ class Batch:
     numbers: torch.Tensor | None
     masks: Masks
     inputs: Inputs
+    times: torch.Tensor | None = None
 
 
 def tally(plan: Layout, tables: Tables, batch: Batch, values: Mapping[str, Values]) -> None:
@@ -59,7 +62,8 @@ def tally(plan: Layout, tables: Tables, batch: Batch, values: Mapping[str, Value
     columns = [nothing if mask is None else mask.to(torch.int64) for mask in masks]
     offers: list[tuple[Values, torch.Tensor] | None] = []
     for index, cell in enumerate(plan.cells):
-        clause, mask = plan.clauses[cell.clause], masks[plan.slot[cell.slice]]
+        clause = plan.clauses[cell.clause]
+        mask = masks[plan.group(clause, cell.slice)]
         if clause.source in OBSERVED:
             columns += [nothing, nothing, nothing]
             offers.append(None)
@@ -73,6 +77,8 @@ def tally(plan: Layout, tables: Tables, batch: Batch, values: Mapping[str, Value
             continue
         hit = found.exceeds & mask
         tables.cell_counts[index, 0] += hit.sum()
+        if clause.window is not None:
+            _count_times(tables.observed[index], batch.times, clause.window, mask)
         columns += _contribution(clause, found, hit, mask)
         if clause.source == "calibration":
             add_rows(tables.calibration[plan.bins(index)], found.columns, mask, own=clause.own_bins)
@@ -106,6 +112,16 @@ def _count_rows(tables: Tables, rows: Rows, masks: Masks) -> None:
             tables.slice_counts[index, 1] += (mask & rows.invalid).sum()
 
 
+def _count_times(counts: torch.Tensor, times: torch.Tensor | None, length: float, mask: torch.Tensor) -> None:
+    """Add the rows' windows to a cell's `observed`: rows, and of those with a time number, sum and sum of squares."""
+    counts[0] += mask.sum()
+    if times is None:
+        return
+    known = mask & torch.isfinite(times)
+    number = torch.where(known, torch.remainder(torch.floor(times / length), WINDOWS), 0.0).to(torch.int64)
+    counts[4:] += torch.stack((known.sum(), number.sum(), (number * number).sum()))
+
+
 def _contribution(clause: ClauseSpec, found: Values, hit: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
     """The three ledger columns of a cell: what is summed over the request (two limbs), and how many are not finite."""
     if clause.evidence == "mean" or clause.source != "rows":
@@ -120,7 +136,8 @@ def _fill_histograms(plan: Layout, tables: Tables, values: Mapping[str, Values],
     wanted = {metric for metric, _ in plan.histograms}
     first = {c.metric: values[c.name].value for c in reversed(plan.clauses) if c.name in values and c.metric in wanted}
     bins = {metric: bin_index(value) for metric, value in first.items()}
+    about = {c.metric: c for c in reversed(plan.clauses) if c.metric in first}
     for index, (metric, name) in enumerate(plan.histograms):
-        mask = masks[plan.slot[name]]
+        mask = masks[plan.group(about[metric], name)] if metric in about else None
         if mask is not None and metric in bins:
             tables.histograms[index].scatter_add_(0, bins[metric], mask.to(torch.int64))

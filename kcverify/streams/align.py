@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcverify.readers.stream import Flags, Floats, Integers, Request, Status, Stream
+from kcverify.streams.adding import Additive
 
 Tokens = npt.NDArray[Any]
 
@@ -37,8 +38,8 @@ POSITIVE = 1e-4
 
 
 @dataclass
-class Matching:
-    """How the requests of two streams were paired: ids that only one side has, ids that repeat.
+class Matching(Additive):
+    """How the requests of two streams were paired: ids of both, ids that only one side has, ids that repeat.
 
     `by` is `id`; `tokens` where the files name requests differently and their counted tokens agree; `order` where they
     name them differently, most begin with the same token, and the rest was generated apart.
@@ -49,6 +50,11 @@ class Matching:
     only_left: list[str] = field(default_factory=list)
     only_right: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
+    both: list[str] = field(default_factory=list)
+
+    def parts(self) -> dict[str, Any]:
+        """All but `by`, which is the same for all shards."""
+        return {name: part for name, part in vars(self).items() if name != "by"}
 
 
 @dataclass(frozen=True)
@@ -158,13 +164,15 @@ def _values(request: Request, at: Integers) -> Floats:
     return np.full(len(at), np.nan)
 
 
-def pairs(left: Stream, right: Stream, found: Matching) -> Iterator[Pair]:
+def pairs(left: Stream, right: Stream, found: Matching, by: str | None = None) -> Iterator[Pair]:
     """Pairs of requests of the same id, in the order in which the second of each pair is met; `found` is filled.
 
+    `by` is how they are paired (see `Matching`); None looks at the first requests and decides.
     Requests wait for their counterpart in memory: streams of the same order need no more than one. A repeated id is
     noted and its later requests are left out.
     """
-    key = _keys(left, right, found)
+    found.by = way(left, right) if by is None else by
+    key = _KEYS[found.by]()
     waiting: tuple[dict[str, Request], dict[str, Request]] = ({}, {})
     seen: tuple[set[str], set[str]] = (set(), set())
     sources = (left.requests(), right.requests())
@@ -185,6 +193,7 @@ def pairs(left: Stream, right: Stream, found: Matching) -> Iterator[Pair]:
                 waiting[side][name] = request
             else:
                 found.pairs += 1
+                found.both.append(other.request_id if side else request.request_id)
                 yield aligned(other, request) if side else aligned(request, other)
     found.only_left += [r.request_id for r in waiting[0].values()]
     found.only_right += [r.request_id for r in waiting[1].values()]
@@ -215,39 +224,51 @@ def _peek(request: Request) -> _Peek:
     return _Peek(request.request_id, content, begins, len(at))
 
 
-def _keys(left: Stream, right: Stream, found: Matching) -> Callable[[Request, int], str]:
-    """What a request is paired by: its id, unless the first requests of the two sides have no id in common.
+def way(left: Stream, right: Stream) -> str:
+    """What requests are paired by: their id, unless the first requests of the two sides have no id in common.
 
-    Then by its counted tokens, where the first requests share some; or by order, where there are few, as many on both
+    Then by their counted tokens, where the first requests share some; or by order, where there are few, as many on both
     sides, and most begin with the same token.
     """
-    by_id: Callable[[Request, int], str] = lambda request, side: request.request_id  # noqa: E731
     heads = [next(iter(s.requests()), None) for s in (left, right)]
     if heads[0] is None or heads[1] is None or heads[0].request_id == heads[1].request_id:
-        return by_id
+        return "id"
     first = [[_peek(r) for r in islice(s.requests(), _PEEK)] for s in (left, right)]
     if {p.name for p in first[0]} & {p.name for p in first[1]}:
-        return by_id
+        return "id"
     if {p.content for p in first[0]} & {p.content for p in first[1]} - {None}:
-        found.by = "tokens"
-        times: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        return "tokens"
+    return "id" if len(first[0]) == _PEEK or not _alike(first[0], first[1]) else "order"
 
-        def by_tokens(request: Request, side: int) -> str:
-            content = _content(request) if request.token_ids is not None else f"without tokens {request.request_id}"
-            times[side][content] += 1
-            return f"{content} {times[side][content]}"
 
-        return by_tokens
-    if len(first[0]) == _PEEK or not _alike(first[0], first[1]):
-        return by_id
-    found.by = "order"
+Key = Callable[[Request, int], str]
+
+
+def _by_tokens() -> Key:
+    times: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+
+    def key(request: Request, side: int) -> str:
+        content = _content(request) if request.token_ids is not None else f"without tokens {request.request_id}"
+        times[side][content] += 1
+        return f"{content} {times[side][content]}"
+
+    return key
+
+
+def _by_order() -> Key:
     counts = [0, 0]
 
-    def by_order(request: Request, side: int) -> str:
+    def key(request: Request, side: int) -> str:
         counts[side] += 1
         return str(counts[side])
 
-    return by_order
+    return key
+
+
+_KEYS: dict[str, Callable[[], Key]] = {
+    "id": lambda: lambda request, side: request.request_id, "tokens": _by_tokens, "order": _by_order,
+}  # fmt: skip
+"""Ways of pairing: what a request is paired by, given the request and its side."""
 
 
 def _alike(left: Sequence[_Peek], right: Sequence[_Peek]) -> bool:

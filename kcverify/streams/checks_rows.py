@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from kcverify.readers.stream import Floats
+from kcverify.streams.adding import Largest, Smallest, part
 from kcverify.streams.align import Matching, Pair
+from kcverify.streams.bearing import ROWS
 from kcverify.streams.finding import ROLE, SIDES, Finding, First, Observer, Setting, show
 from kcverify.streams.rows import IMPOSSIBLE, Tops, Whole, positions
 
@@ -41,7 +43,52 @@ class NoDistribution(Observer):
                     {"count": seen.count, "rows": self.rows, "side": ROLE[side], "where": seen.where},
                     f"{ROLE[side]} bans every token",
                     {"side": ROLE[side], "count": seen.count, "rows": self.rows, "first": seen.place},
+                    {ROWS: seen.count},
                 )
+
+
+@part
+class Tail:
+    """The columns of a side's rows, counted from the last, that hold one and the same constant in every row.
+
+    `run` is their number, minus one before any row; `banned` the first column that holds minus infinity in any row.
+    """
+
+    def __init__(self) -> None:
+        self.run, self.constant, self.banned = -1, 0.0, Smallest()
+
+    def see(self, block: Floats, banned: bool) -> None:
+        """See rows `[n, V]`, n at least 1; `banned` says whether minus infinity is among them."""
+        other = Tail()
+        other.constant = float(block[0, -1])
+        other.run = _run(block, other.constant)
+        if banned:
+            columns = np.flatnonzero((block == -np.inf).any(0))
+            other.banned.add(float(columns[0]) if len(columns) else np.inf)
+        self.merge(other)
+
+    def merge(self, other: Tail) -> None:
+        """See the rows of another."""
+        self.banned.merge(other.banned)
+        if other.run < 0:
+            return
+        if self.run < 0:
+            self.run, self.constant = other.run, other.constant
+            return
+        self.run = min(self.run, other.run) if self.constant == other.constant else 0
+        self.constant = self.constant if self.run else 0.0
+
+
+def _run(block: Floats, constant: float) -> int:
+    """Columns at the end of the rows that hold a constant."""
+    run, width = 0, block.shape[1]
+    for size in (1, 8, 64, 512, width):
+        part = (block[:, max(0, width - run - size) : width - run] == constant).all(0)[::-1]
+        same = int(np.argmin(np.append(part, False)))
+        run += same
+        if same < size:
+            break
+    return run
 
 
 class Width(Observer):
@@ -49,11 +96,10 @@ class Width(Observer):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self.widths: tuple[int, int] | None = None
-        self.extra: dict[str, list[float]] = {side: [] for side in SIDES}
-        self.mass = dict.fromkeys(SIDES, 0.0)
-        self.tail: dict[str, Floats | None] = dict.fromkeys(SIDES)
-        self.truncated = dict.fromkeys(SIDES, False)
+        self.widths: set[tuple[int, int]] = set()
+        self.extra = {side: (Smallest(), Largest()) for side in SIDES}
+        self.mass = {side: Largest(0.0) for side in SIDES}
+        self.tail = {side: Tail() for side in SIDES}
         self.rows = 0
 
     def pair(self, pair: Pair) -> None:
@@ -64,64 +110,61 @@ class Width(Observer):
         at = positions(pair)
         if not len(at):
             return
-        self.widths = widths if self.widths is None or widths[0] != widths[1] else self.widths
+        self.widths.add(widths)
         if widths[0] != widths[1]:
             side = SIDES[int(widths[1] > widths[0])]
             logits, where = (pair.left.logits, pair.left_at) if side == "left" else (pair.right.logits, pair.right_at)
             block = np.asarray(logits[where[at[:64]]], dtype=np.float64)
             extra = block[:, min(widths) :]
-            self.extra[side] += [float(np.nanmin(extra)), float(np.nanmax(extra))]
+            self.extra[side][0].add(float(np.nanmin(extra)))
+            self.extra[side][1].add(float(np.nanmax(extra)))
             with np.errstate(invalid="ignore"):
                 p = np.exp(block - block.max(1, keepdims=True))
                 share = p[:, min(widths) :].sum(1) / p.sum(1)
-            self.mass[side] = max(self.mass[side], float(np.nanmax(share)) if len(share) else 0.0)
+            self.mass[side].add(float(np.nanmax(share)) if len(share) else 0.0)
 
     def whole(self, rows: Whole) -> None:
         """Keep the columns that have been one and the same constant so far, counted from the last."""
         if rows.widths[0] != rows.widths[1]:
             return
-        for side, block in zip(SIDES, (rows.left, rows.right), strict=True):
-            held = self.tail[side]
-            last = block[0, -1] if held is None or not len(held) else held[0]
-            same = (block == last).all(0)[::-1]
-            run = int(np.argmin(np.append(same, False)))
-            self.tail[side] = np.full(run if held is None else min(run, len(held)), last)
-            self.truncated[side] |= bool(np.isneginf(block[:, : block.shape[1] - run]).any())
+        for side, block, kept in zip(SIDES, (rows.left, rows.right), rows.lowest, strict=True):
+            self.tail[side].see(block, not rows.good.all() or bool((kept == -np.inf).any()))
         self.rows += len(rows.at)
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """At most one."""
         declared = [self.setting.side(side).value("vocabulary") for side in SIDES]
-        a, b = self.widths or (0, 0)
-        if self.widths is None and all(isinstance(v, int) for v in declared):
+        differing = sorted(w for w in self.widths if w[0] != w[1])
+        a, b = (differing or sorted(self.widths) or [(0, 0)])[0]
+        if not self.widths and all(isinstance(v, int) for v in declared):
             a, b = declared
         if a != b:
             yield self._different(a, b)
-        elif self.widths is not None and self.rows >= 2:
+        elif len(self.widths) == 1 and self.rows >= 2:
             yield from self._padded(a)
 
     def _different(self, a: int, b: int) -> Finding:
         side = SIDES[int(b > a)]
-        extra = self.extra[side]
-        held = f"between {show(min(extra))} and {show(max(extra))}" if extra else "unknown values"
-        cause = f"{ROLE[side]} has {abs(a - b)} more columns; they hold {held} and up to {show(self.mass[side])} of a row's mass"
-        if extra and self.mass[side] == 0.0:
+        low, high = (end.value for end in self.extra[side])
+        extra, mass = [low, high] if low <= high else [], self.mass[side].value
+        held = f"between {show(low)} and {show(high)}" if extra else "unknown values"
+        cause = f"{ROLE[side]} has {abs(a - b)} more columns; they hold {held} and up to {show(mass)} of a row's mass"
+        if extra and mass == 0.0:
             cause += ": padding without mass, which can be sliced off"
         return Finding(
             "vocabulary_width",
             {"reference": a, "candidate": b},
             cause,
-            {"reference": a, "candidate": b, "extra_values": extra[:2], "extra_mass": self.mass[side]},
+            {"reference": a, "candidate": b, "extra_values": extra, "extra_mass": mass},
         )
 
     def _padded(self, width: int) -> Iterator[Finding]:
-        left, right = (0 if t is None else len(t) for t in self.tail.values())
+        left, right = (t.run for t in self.tail.values())
         side, run, other = ("left", left, right) if left > right else ("right", right, left)
         if run < 2 or run in (width, other):
             return
-        held = self.tail[side]
-        value = float(held[0]) if held is not None else 0.0
-        if value == -np.inf and self.truncated[side]:
+        value = self.tail[side].constant
+        if value == -np.inf and self.tail[side].banned.value < width - run:
             return  # a truncated row bans rare tokens anywhere, at its end too
         sizes = (width - left, width - right)
         yield Finding(
@@ -141,25 +184,22 @@ class Normalised(Observer):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self.sums: dict[str, list[float]] = {side: [] for side in SIDES}
+        self.sums = {side: (Smallest(), Largest()) for side in SIDES}
         self.wrong, self.rows = dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
-        self.highest = dict.fromkeys(SIDES, -np.inf)
+        self.highest = {side: Largest() for side in SIDES}
         self.lists = {side: First() for side in SIDES}
-        self.most = dict.fromkeys(SIDES, 0.0)
-        self.least = dict.fromkeys(SIDES, np.inf)
+        self.most = {side: Largest(0.0) for side in SIDES}
+        self.least = {side: Smallest() for side in SIDES}
 
     def whole(self, rows: Whole) -> None:
         """Keep the range of the rows' sums."""
-        for side, block, total in zip(SIDES, (rows.left, rows.right), rows.normalisers, strict=True):
-            kept = total[rows.good]
+        for side, top, kept in zip(SIDES, rows.highest, rows.normalisers, strict=True):
             if len(kept):
                 self.rows[side] += len(kept)
                 self.wrong[side] += int((np.abs(kept) > TOLERANCE).sum())
-                self.sums[side] = [
-                    min([*self.sums[side], float(kept.min())]),
-                    max([*self.sums[side], float(kept.max())]),
-                ]
-                self.highest[side] = max(self.highest[side], float(block[rows.good].max()))
+                self.sums[side][0].add(float(kept.min()))
+                self.sums[side][1].add(float(kept.max()))
+                self.highest[side].add(float(top[rows.good].max()))
 
     def tops(self, rows: Tops) -> None:
         """Lists that hold more than the whole mass, or the whole vocabulary and less."""
@@ -173,16 +213,18 @@ class Normalised(Observer):
             at = np.flatnonzero(wrong)
             if len(at):
                 self.lists[side].add(len(at), rows.pair.place(int(rows.at[at[0]])))
-                self.most[side] = max(self.most[side], float(mass[at].max()))
-                self.least[side] = min(self.least[side], float(mass[at].min()))
+                self.most[side].add(float(mass[at].max()))
+                self.least[side].add(float(mass[at].min()))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """One for each side."""
         for side, other in zip(SIDES, SIDES[::-1], strict=True):
             if self.lists[side].count:
-                yield self._finding(side, self.least[side], self.most[side], self.lists[side].count)
+                yield self._finding(side, self.least[side].value, self.most[side].value, self.lists[side].count)
             elif self._are_logprobs(side, other) and self.wrong[side]:
-                low, high = (float(np.exp(np.clip(v, IMPOSSIBLE, 700.0))) for v in self.sums[side])
+                low, high = (
+                    float(np.exp(np.clip(v, IMPOSSIBLE, 700.0))) for v in (end.value for end in self.sums[side])
+                )
                 yield self._finding(side, low, high, self.wrong[side])
 
     def _are_logprobs(self, side: str, other: str) -> bool:
@@ -191,7 +233,7 @@ class Normalised(Observer):
         if self.setting.side(side).value("rows") == "logprobs":
             return True
         normal = self.rows[other] > 0 and self.wrong[other] == 0
-        return normal and -1.0 < self.highest[side] < 0.0
+        return normal and -1.0 < self.highest[side].value < 0.0
 
     def _finding(self, side: str, low: float, high: float, count: int) -> Finding:
         return Finding(

@@ -13,6 +13,7 @@ from kcverify.readers.stream import Flags, Request
 from kcverify.streams.align import Matching, Pair
 from kcverify.streams.finding import Finding, Observer, Setting, show
 from kcverify.streams.intervals import DECISIVE, Interval, ratio, student
+from kcverify.streams.rows import dot
 
 STEP = ("trainer_step", "global_step", "train_step", "training_step", "step")
 LAG = ("lag", "sync_lag", "staleness", "off_policy_steps")
@@ -245,7 +246,7 @@ class Window(Observer):
         s = pair.sampled
         if self.setting.window is not None and len(s.at):
             d = s.left - s.right if self.setting.sampled_by == "right" else s.right - s.left
-            self.rows.append((float(len(d)), float(d.sum()), float(d @ d)))
+            self.rows.append((float(len(d)), float(d.sum()), dot(d, d)))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """At most one."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from kcverify.readers.stream import Floats, Request, Status
+from kcverify.streams.adding import Exact, Largest
 from kcverify.streams.align import Matching, Pair
+from kcverify.streams.bearing import LISTS, ROWS, SAMPLED
 from kcverify.streams.finding import ROLE, SIDES, Finding, First, Observer, Setting, show
-from kcverify.streams.rows import Tops, Whole
+from kcverify.streams.rows import Whole
 
 LAGS = (-3, -2, -1, 1, 2, 3)
 """Shifts that are tried."""
@@ -107,25 +109,26 @@ class Shift(Observer):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self.sums = {lag: np.zeros(7) for lag in (0, *LAGS)}
-        self.rows: tuple[Pair, Floats, Floats] | None = None
+        self.sums = {lag: [Exact() for _ in range(7)] for lag in (0, *LAGS)}
+        self._rows: tuple[Pair, Floats, Floats] | None = None
 
     def whole(self, rows: Whole) -> None:
         """Keep the largest log-probability of each row of the pair under way, where no sampled token has one."""
         if rows.pair.left.logprobs is not None and rows.pair.right.logprobs is not None:
             return
-        if self.rows is None or self.rows[0] is not rows.pair:
-            self._flush()
+        if self._rows is None or self._rows[0] is not rows.pair:
+            self.close()
             n = len(rows.pair.left_at)
-            self.rows = (rows.pair, np.full(n, np.nan), np.full(n, np.nan))
+            self._rows = (rows.pair, np.full(n, np.nan), np.full(n, np.nan))
         if rows.good.any():
-            for series, values in zip(self.rows[1:], rows.logprobs, strict=True):
-                series[rows.places] = values.max(1)
+            for series, values in zip(self._rows[1:], rows.peaks, strict=True):
+                series[rows.places] = values
 
-    def _flush(self) -> None:
-        if self.rows is not None:
-            _, x, y = self.rows
-            self.rows = None
+    def close(self) -> None:
+        """Add the series of the pair under way."""
+        if self._rows is not None:
+            _, x, y = self._rows
+            self._rows = None
             self._add(x, y)
 
     def pair(self, pair: Pair) -> None:
@@ -146,16 +149,18 @@ class Shift(Observer):
             both = np.isfinite(u) & np.isfinite(v)
             u, v = u[both], v[both]
             if len(u):
-                sums += (len(u), u.sum(), v.sum(), (u * u).sum(), (v * v).sum(), (u * v).sum(), np.abs(u - v).sum())
+                terms = (len(u), u.sum(), v.sum(), (u * u).sum(), (v * v).sum(), (u * v).sum(), np.abs(u - v).sum())
+                for held, term in zip(sums, terms, strict=True):
+                    held.add(float(term))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """The lag at which the sides agree best, if it is far better than none."""
-        self._flush()
-        here = self.sums[0]
+        sums = {lag: np.array([held.value for held in self.sums[lag]]) for lag in self.sums}
+        here = sums[0]
         if here[0] < 5 or here[6] <= 0:
             return
-        lag = min(LAGS, key=lambda k: (_distance(self.sums[k]), abs(k)))
-        there = self.sums[lag]
+        lag = min(LAGS, key=lambda k: (_distance(sums[k]), abs(k), k))
+        there = sums[lag]
         close, near, far = _correlation(there), _distance(there), _distance(here)
         margin = 3.0 / np.sqrt(max(4.0, there[0]))
         if there[0] < 5 or near > far / 3 or close < 0.9 or close - _correlation(here) < min(0.5, margin):
@@ -203,6 +208,7 @@ class Versions(Observer):
         super().__init__(setting)
         self.seen = First()
         self.found: set[str] = set()
+        self.left_out: Counter[str] = Counter()
 
     def pair(self, pair: Pair) -> None:
         """Look at every field that names versions."""
@@ -211,7 +217,17 @@ class Versions(Observer):
             if len(versions) > 1:
                 self.seen.add(1, pair.place(0) if pair.agreed else {"request": pair.request_id, "position": 0})
                 self.found |= versions
+                self._count(pair)
                 return
+
+    def _count(self, pair: Pair) -> None:
+        """What of the answer no number is made of."""
+        self.left_out[SAMPLED] += len(pair.sampled.at)
+        sides = (pair.left, pair.right)
+        if all(r.logits is not None for r in sides):
+            self.left_out[ROWS] += int(pair.mask.sum())
+        elif all(r.logits is not None or r.top_logprobs is not None for r in sides):
+            self.left_out[LISTS] += int(pair.mask.sum())
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """One for answers, one for declarations."""
@@ -230,6 +246,7 @@ class Versions(Observer):
                 {"count": self.seen.count, "versions": versions},
                 "the weights were updated while the answer was generated",
                 {"requests": self.seen.count, "versions": sorted(self.found)[:_SHOWN], "first": self.seen.place},
+                self.left_out,
             )
 
 
@@ -253,7 +270,7 @@ class Duplicates(Observer):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.seen = {side: First() for side in SIDES}
-        self.mass = dict.fromkeys(SIDES, 0.0)
+        self.mass = {side: Largest(0.0) for side in SIDES}
 
     def pair(self, pair: Pair) -> None:
         """Count repeated ids in a list."""
@@ -269,7 +286,7 @@ class Duplicates(Observer):
                 self.seen[side].add(int(again.sum()), {"request": pair.request_id, "position": int(rows[0])})
                 if request.top_logprobs is not None:
                     listed = np.exp(request.top_logprobs[at][rows])
-                    self.mass[side] = max(self.mass[side], float(np.nansum(listed, axis=1).max()))
+                    self.mass[side].add(float(np.nansum(listed, axis=1).max()))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """One for each side."""
@@ -279,97 +296,11 @@ class Duplicates(Observer):
                 yield Finding(
                     "duplicate_token",
                     {"count": seen.count, "side": ROLE[side]},
-                    f"with repetitions a list holds up to {show(self.mass[side])} of the mass; each token counts once",
-                    {"side": ROLE[side], "count": seen.count, "mass_before": self.mass[side], "first": seen.place},
+                    f"with repetitions a list holds up to {show(self.mass[side].value)} of the mass; each token counts once",
+                    {
+                        "side": ROLE[side],
+                        "count": seen.count,
+                        "mass_before": self.mass[side].value,
+                        "first": seen.place,
+                    },
                 )
-
-
-class RepeatedRows(Observer):
-    """Rows of one side that repeat bit for bit where the other side's rows are of another context altogether."""
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        self.known: dict[str, dict[int, _Group]] = {side: {} for side in SIDES}
-        self.rows = 0
-
-    def whole(self, rows: Whole) -> None:
-        """Remember rows by their digest, and the other side's by a few of its columns."""
-        columns = np.linspace(0, rows.left.shape[1] - 1, min(16, rows.left.shape[1])).astype(int)
-        values = [x[rows.good] for x in (rows.left, rows.right)]
-        marks = [(x - x.max(1, keepdims=True))[:, columns] for x in values]
-        many = [np.isfinite(x).sum(1) >= _TELLING for x in values]
-        for i, at in enumerate(rows.places):
-            if not (many[0][i] and many[1][i]):
-                continue
-            place = {"request": rows.pair.request_id, "position": int(at)}
-            self._see([v[i].tobytes() for v in values], [m[i] for m in marks], _far, place)
-
-    def tops(self, rows: Tops) -> None:
-        """Remember lists by their digest; lists of one or two entries say too little."""
-        if rows.whole_side is not None:
-            return
-        many = ((rows.left_ids >= 0).sum(1) >= _TELLING) & ((rows.right_ids >= 0).sum(1) >= _TELLING)
-        for i in np.flatnonzero(many):
-            ids = (rows.left_ids[i], rows.right_ids[i])
-            digests = [a.tobytes() + b[i].tobytes() for a, b in zip(ids, (rows.left, rows.right), strict=True)]
-            place = {"request": rows.pair.request_id, "position": int(rows.at[i])}
-            self._see(digests, [x.astype(np.float64) for x in ids], _apart, place)
-
-    def _see(
-        self, rows: list[bytes], marks: list[Floats], differ: Callable[[Floats, Floats], bool], place: dict[str, Any]
-    ) -> None:
-        self.rows += 1
-        for side, row, theirs in zip(SIDES, rows, marks[::-1], strict=True):
-            key, known = hash(row), self.known[side]
-            group = known.get(key)
-            if group is None:
-                if len(known) < _REMEMBERED:
-                    known[key] = _Group(theirs.astype(np.float32), First())
-                    known[key].first.add(1, place)
-                continue
-            group.first.add(1, place)
-            group.differs |= differ(group.mark, theirs)
-
-    def findings(self, matching: Matching) -> Iterator[Finding]:
-        """One for each side with at least three repetitions in at least a hundredth of its rows."""
-        for side in SIDES:
-            groups = [g for g in self.known[side].values() if g.differs]
-            seen = First()
-            for group in groups:
-                if group.first.place is not None:
-                    seen.add(group.first.count - 1, group.first.place)
-            if seen.count >= max(3, self.rows / 100):
-                yield Finding(
-                    "repeated_rows",
-                    {"count": seen.count, "rows": self.rows, "side": ROLE[side]},
-                    f"{ROLE[side]} wrote the same row for different contexts",
-                    {"side": ROLE[side], "count": seen.count, "rows": self.rows, "first": seen.place},
-                )
-
-
-_TELLING = 3
-"""Tokens that a row must have: of one that a sampler cut down to a single token there are many."""
-
-_REMEMBERED = 20_000
-"""Rows whose digests are remembered."""
-
-
-@dataclass
-class _Group:
-    """Rows of one digest: what the other side had for the first of them, and whether it had something else later."""
-
-    mark: Floats
-    first: First
-    differs: bool = False
-
-
-def _far(a: Floats, b: Floats) -> bool:
-    """Whether two rows are no two roundings of one: some column differs by more than a nat."""
-    both = np.isfinite(a) & np.isfinite(b)
-    return bool(both.any() and np.abs(a[both] - b[both]).max() > 1.0)
-
-
-def _apart(a: Floats, b: Floats) -> bool:
-    """Whether two lists share less than half of their tokens."""
-    x, y = {int(i) for i in a if i >= 0}, {int(i) for i in b if i >= 0}
-    return 2 * len(x & y) < min(len(x), len(y))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from kcverify.readers.stream import Status
+from kcverify.streams.adding import Largest
 from kcverify.streams.align import POSITIVE, SENTINELS, Matching, Pair
+from kcverify.streams.bearing import LISTS, ROWS, SAMPLED
 from kcverify.streams.finding import ROLE, SIDES, Finding, First, Observer, Setting, show
 from kcverify.streams.rows import Tops, Whole
 
@@ -54,6 +57,7 @@ class Placeholders(Observer):
                         "kinds": dict(sorted(kinds.items())),
                         "first": seen.place,
                     },
+                    {SAMPLED: seen.count},
                 )
 
 
@@ -78,6 +82,11 @@ class NonFinite(Observer):
         super().__init__(setting)
         self.seen = {side: First() for side in SIDES}
         self.rows = dict.fromkeys(SIDES, 0)
+        self.kinds: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
+
+    def _see(self, side: str, family: str, count: int, place: dict[str, Any]) -> None:
+        self.seen[side].add(count, place)
+        self.kinds[side][family] += count
 
     def pair(self, pair: Pair) -> None:
         """Count broken numbers of sampled tokens."""
@@ -90,7 +99,7 @@ class NonFinite(Observer):
             self.rows[side] += int(counted.sum())
             at = np.flatnonzero(broken)
             if len(at):
-                self.seen[side].add(len(at), pair.place(int(at[0])))
+                self._see(side, SAMPLED, len(at), pair.place(int(at[0])))
 
     def whole(self, rows: Whole) -> None:
         """Count broken rows."""
@@ -98,14 +107,14 @@ class NonFinite(Observer):
             self.rows[side] += len(broken)
             at = np.flatnonzero(broken)
             if len(at):
-                self.seen[side].add(len(at), rows.pair.place(int(rows.at[at[0]])))
+                self._see(side, ROWS, len(at), rows.pair.place(int(rows.at[at[0]])))
 
     def tops(self, rows: Tops) -> None:
         """Count broken rows of the side that is whole where the other has lists."""
         if rows.whole_side is not None:
             self.rows[rows.whole_side] += len(rows.at) + len(rows.broken)
             if rows.broken:
-                self.seen[rows.whole_side].add(len(rows.broken), rows.pair.place(rows.broken[0]))
+                self._see(rows.whole_side, LISTS, len(rows.broken), rows.pair.place(rows.broken[0]))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """One for each side."""
@@ -117,6 +126,7 @@ class NonFinite(Observer):
                     {"count": seen.count, "rows": rows, "side": ROLE[side], "where": seen.where},
                     f"{ROLE[side]} has broken numbers; they stay in the denominator",
                     {"side": ROLE[side], "count": seen.count, "denominator": rows, "first": seen.place},
+                    self.kinds[side],
                 )
 
 
@@ -126,7 +136,8 @@ class Positive(Observer):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.seen = {side: First() for side in SIDES}
-        self.largest = dict.fromkeys(SIDES, 0.0)
+        self.largest = {side: Largest(0.0) for side in SIDES}
+        self.kinds: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
 
     def pair(self, pair: Pair) -> None:
         """Count values above zero at counted positions, and in lists."""
@@ -135,13 +146,15 @@ class Positive(Observer):
             at = np.flatnonzero((raw > POSITIVE) & np.isfinite(raw) & pair.mask[: pair.agreed])
             if len(at):
                 self.seen[side].add(len(at), pair.place(int(at[0])))
-                self.largest[side] = max(self.largest[side], float(raw[at].max()))
+                self.kinds[side][SAMPLED] += len(at)
+                self.largest[side].add(float(raw[at].max()))
             if request.top_logprobs is not None:
                 lists = request.top_logprobs[pair.left_at if side == "left" else pair.right_at]
                 row = np.flatnonzero((lists > POSITIVE).any(1) & pair.mask)
                 if len(row):
+                    self.kinds[side][LISTS] += len(row)
                     self.seen[side].add(int((lists[row] > POSITIVE).sum()), pair.place(int(row[0])))
-                    self.largest[side] = max(self.largest[side], float(np.nanmax(lists[row])))
+                    self.largest[side].add(float(np.nanmax(lists[row])))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """One for each side."""
@@ -150,9 +163,10 @@ class Positive(Observer):
             if seen.count:
                 yield Finding(
                     "positive_logprob",
-                    {"count": seen.count, "side": ROLE[side], "largest": show(self.largest[side])},
+                    {"count": seen.count, "side": ROLE[side], "largest": show(self.largest[side].value)},
                     f"the numbers of {ROLE[side]} are no log-probabilities",
-                    {"side": ROLE[side], "count": seen.count, "largest": self.largest[side], "first": seen.place},
+                    {"side": ROLE[side], "count": seen.count, "largest": self.largest[side].value, "first": seen.place},
+                    self.kinds[side],
                 )
 
 
@@ -162,7 +176,7 @@ class Overflow(Observer):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.seen = First()
-        self.largest = 0.0
+        self.largest = Largest(0.0)
 
     def pair(self, pair: Pair) -> None:
         """Count tokens beyond the limit."""
@@ -171,16 +185,16 @@ class Overflow(Observer):
         over = np.flatnonzero(d > FLOAT32)
         if len(over):
             self.seen.add(len(over), pair.place(int(s.at[over[0]])) | {"log_ratio": float(d[over[0]])})
-            self.largest = max(self.largest, float(d.max()))
+            self.largest.add(float(d.max()))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """At most one."""
         if self.seen.count:
             yield Finding(
                 "ratio_overflow",
-                {"count": self.seen.count, "limit": show(FLOAT32), "largest": show(self.largest)},
+                {"count": self.seen.count, "limit": show(FLOAT32), "largest": show(self.largest.value)},
                 "the engine sampled tokens to which it gives probability zero, or the numbers are not of these tokens",
-                {"count": self.seen.count, "log_ratio": self.largest, "first": self.seen.place},
+                {"count": self.seen.count, "log_ratio": self.largest.value, "first": self.seen.place},
             )
 
 
@@ -232,6 +246,7 @@ class Unsampled(Observer):
                     {"count": seen.count, "side": ROLE[side]},
                     "the mask counts tokens that were not sampled",
                     {"side": ROLE[side], "count": seen.count, "first": seen.place},
+                    {SAMPLED: seen.count},
                 )
         if self.padded.count:
             yield Finding(
@@ -239,4 +254,5 @@ class Unsampled(Observer):
                 {"count": self.padded.count, "side": "one side"},
                 "the mask counts a tail of one repeated token: padding",
                 {"count": self.padded.count, "first": self.padded.place},
+                voids=(SAMPLED,),
             )

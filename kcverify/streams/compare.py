@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from kcverify.codes import BY_SLUG, Severity
 from kcverify.diagnostics import input_error
 from kcverify.readers.stream import Stream
 from kcverify.streams import estimators
-from kcverify.streams.align import Matching, pairs
-from kcverify.streams.drift import Drift
+from kcverify.streams.align import Matching, Pair, pairs
+from kcverify.streams.bearing import parted, voided
 from kcverify.streams.finding import Finding, Setting, show
-from kcverify.streams.identity import Identity
+from kcverify.streams.identity import BEARINGS
 from kcverify.streams.intervals import CONFIDENCE, mean_of
-from kcverify.streams.projects import PROJECTS, Reported
-from kcverify.streams.rows import missing_mass, mixed_rows, top_rows, whole_rows
+from kcverify.streams.observing import DEFAULT, Observation, Options
+from kcverify.streams.projects import PROJECTS
+from kcverify.streams.rows import missing_mass, whole_rows
 
 LEVELS = {
     "error": (Severity.ERROR,),
@@ -29,17 +30,6 @@ LEVELS = {
     "never": (),
 }
 """What `--fail-on` may say beside names of codes."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a comparison may be told beyond its two streams."""
-
-    sampled_by: str = "candidate"
-    project: str | None = None
-    fail_on: str = "error"
-    window: tuple[float, float] | None = None
-    kept_floor: float | None = None
 
 
 PAIRED = {"tokens": "their counted tokens", "order": "their order"}
@@ -61,45 +51,53 @@ def failing(word: str) -> tuple[tuple[Severity, ...], frozenset[str]]:
     return severities, frozenset(names)
 
 
-def compare(left: Stream, right: Stream, options: Options = Options()) -> dict[str, Any]:
+def compare(left: Stream, right: Stream, options: Options = DEFAULT) -> dict[str, Any]:
     """The whole answer as plain data, every number finite or the text `inf`, `-inf`, `nan`.
 
-    `verdict` is `comparable`, `not_comparable` (a finding that `fail_on` names; exit code 1) or `unobservable` (exit
-    code 3). With a finding of severity error the numbers are under `explained`, not under `drift`.
+    `verdict` is `comparable`; `not_comparable` where no number stands; `partly_comparable` where a finding of severity
+    error or one that `fail_on` names leaves some; `unobservable`, `incomplete` (exit code 3). The exit code is 1 where a
+    finding is one that `fail_on` names. Numbers that findings void are under `explained`, the others under `drift`.
     Raises InputError as the readers do, and `option_invalid`.
     """
-    severities, names = failing(options.fail_on)
-    _checked(options)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinities are counted where they arise
-        return _compared(left, right, options, severities, names)
+    checked(options)
+    seen = Observation(setting_of(left, right, options), options.project)
+    seen.take(pairs(left, right, seen.matching))
+    by = seen.matching.by
+    return answered(
+        seen, options, lambda cut_right, power: masses_of(pairs(left, right, Matching(), by), cut_right, power)
+    )
 
 
-def _compared(
-    left: Stream, right: Stream, options: Options, severities: tuple[Severity, ...], names: frozenset[str]
-) -> dict[str, Any]:
+def setting_of(left: Stream, right: Stream, options: Options) -> Setting:
+    """What the checks are told."""
     sampled_by = "right" if options.sampled_by == "candidate" else "left"
-    setting = Setting(left, right, sampled_by, options.window, options.kept_floor)
-    matching, identity, drift = Matching(), Identity(setting), Drift()
-    sums = estimators.Sums(sampled_by)
-    reported = None if options.project is None else Reported(options.project, sampled_by)
-    for pair in pairs(left, right, matching):
-        identity.pair(pair)
-        drift.pair(pair)
-        sums.add(pair)
-        if reported is not None:
-            reported.add(pair)
-        _rows(pair, setting, identity, drift)
-    found = identity.findings(matching)
-    found = [_at_one_temperature(f, found, setting) for f in found]
+    return Setting(left, right, sampled_by, options.window, options.kept_floor)
+
+
+Masses = Callable[[bool, float], list[tuple[float, float, float]] | None]
+"""For which side was cut and the power of the other's logits: by request, sum of masses, rows, sum of squares."""
+
+
+def answered(seen: Observation, options: Options, masses: Masses, complete: bool = True) -> dict[str, Any]:
+    """The answer of `compare` from what was seen. `masses` reads the streams once more, and is None where it cannot."""
+    severities, names = failing(options.fail_on)
+    left, right = seen.setting.left, seen.setting.right
+    matching, sums, reported = seen.matching, seen.sums, seen.reported
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinities are counted where they arise
+        found = seen.identity.findings(matching)
+        found = [_at_one_temperature(f, found, masses) for f in found]
     errors = any(f.severity is Severity.ERROR and f.slug != "not_observable" for f in found)
     failed = any(f.severity in severities or f.slug in names for f in found if f.slug != "not_observable")
     blind = any(f.slug == "not_observable" for f in found)
-    code = 1 if failed else 3 if blind else 0
-    numbers = None if blind else drift.result()
+    code = 1 if failed else 3 if blind or not complete else 0
+    void = voided(found, BEARINGS, seen.drift.kept())
+    drift, explained = (None, None) if blind else parted(seen.drift.result(), void)
+    some = "partly_comparable" if drift is not None else "not_comparable"
+    verdict = "unobservable" if blind else some if failed or errors else "comparable" if complete else "incomplete"
     answer = {
         "kcverify": __version__,
         "exit_code": code,
-        "verdict": "unobservable" if blind else "not_comparable" if failed or errors else "comparable",
+        "verdict": verdict,
         "reference": _about(left), "candidate": _about(right), "sampled_by": options.sampled_by,
         "requests": {
             "pairs": matching.pairs, "only_reference": len(matching.only_left), "only_candidate": len(matching.only_right),
@@ -107,8 +105,13 @@ def _compared(
         },
         "findings": [_finding(f) for f in found],
         "assumptions": _assumptions(left, right, options, matching),
-        "drift": None if errors else numbers,
-        "explained": numbers if errors else None,
+        "void": void,
+        "left_out": [
+            {"slug": f.slug, "family": family, "rows": n, "of": n + seen.drift.kept()[family]}
+            for f in found for family, n in sorted(f.left_out.items()) if n
+        ],
+        "drift": drift,
+        "explained": explained,
         "estimators": estimators.results(sums),
         "sequences": estimators.sequences(sums),
         "project": None if reported is None else {"name": options.project, "numbers": reported.results()},
@@ -117,7 +120,7 @@ def _compared(
     return plain_answer
 
 
-def _at_one_temperature(finding: Finding, found: list[Finding], setting: Setting) -> Finding:
+def _at_one_temperature(finding: Finding, found: list[Finding], masses: Masses) -> Finding:
     """A support mismatch with the mass that was cut off after the other side's rows got the fitted temperature.
 
     Truncation follows the temperature in a sampler, so that this is the mass which the sampler cut. Reads the streams
@@ -127,15 +130,10 @@ def _at_one_temperature(finding: Finding, found: list[Finding], setting: Setting
     if finding.slug != "support_mismatch" or fitted is None or finding.evidence.get("source") != "rows":
         return finding
     cut_right = finding.evidence["side"] == "candidate"
-    power = fitted if cut_right else 1 / fitted
-    sums, counts, squares = [], [], []
-    for pair in pairs(setting.left, setting.right, Matching()):
-        masses = [missing_mass(block, cut_right, power) for block in whole_rows(pair)]
-        if masses:
-            mass = np.concatenate(masses)
-            sums.append(math.fsum(mass))
-            counts.append(float(len(mass)))
-            squares.append(math.fsum(mass * mass))
+    rows = masses(cut_right, fitted if cut_right else 1 / fitted)
+    if not rows:
+        return finding
+    sums, counts, squares = (list(column) for column in zip(*rows, strict=True))
     mean = mean_of(sums, counts, squares, CONFIDENCE)
     low, high = max(0.0, mean.lower), min(1.0, mean.upper)
     same = {"value": mean.value, "lower": low, "upper": high, "unit": mean.unit}
@@ -143,24 +141,21 @@ def _at_one_temperature(finding: Finding, found: list[Finding], setting: Setting
     return replace(finding, cause=cause, evidence={**finding.evidence, "missing_mass_at_one_temperature": same})
 
 
-def _rows(pair: Any, setting: Setting, identity: Identity, drift: Drift) -> None:
-    """Every kind of row that both sides have, to the checks and to the drift table."""
-    for block in whole_rows(pair):
-        identity.whole(block)
-        if block.widths[0] == block.widths[1] and block.good.any():
-            drift.whole(block)
-    width = setting.left.value("vocabulary")
-    same = width if width == setting.right.value("vocabulary") and isinstance(width, int) else None
-    for lists in top_rows(pair, setting.names, same):
-        identity.tops(lists)
-        drift.tops(lists)
-    for lists, whole, _ in mixed_rows(pair):
-        identity.tops(lists)
-        drift.tops(lists, whole)
+def masses_of(of: Iterable[Pair], cut_right: bool, power: float) -> list[tuple[float, float, float]]:
+    """By request: the sum of the masses that one side cut off, rows, and the sum of the masses' squares."""
+    out = []
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for pair in of:
+            found = [missing_mass(block, cut_right, power) for block in whole_rows(pair)]
+            if found:
+                mass = np.concatenate(found)
+                out.append((math.fsum(mass), float(len(mass)), math.fsum(mass * mass)))
+    return out
 
 
-def _checked(options: Options) -> None:
+def checked(options: Options) -> None:
     """Raises InputError: `option_invalid`."""
+    failing(options.fail_on)
     if options.sampled_by not in ("reference", "candidate"):
         reason = f"`{options.sampled_by}` is neither reference nor candidate"
         raise input_error("option_invalid", option="--sampled-by", reason=reason, hint="--sampled-by candidate")

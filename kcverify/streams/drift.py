@@ -10,10 +10,12 @@ import numpy as np
 
 from kcverify.readers.stored import Stored, kl_interval, tv_interval
 from kcverify.readers.stream import Floats, Integers, Request
+from kcverify.streams.adding import Additive, Exact, Largest, part
 from kcverify.streams.align import Pair
-from kcverify.streams.intervals import Counter, ratio
+from kcverify.streams.bearing import LISTS, ROWS, SAMPLED
+from kcverify.streams.intervals import Histogram, ratio
 from kcverify.streams.partial import Bounds, Error, both_top, full_against_top, sampled_token
-from kcverify.streams.rows import Tops, Whole
+from kcverify.streams.rows import Tops, Whole, dots
 
 FLOAT32_ERROR = 2e-6
 """Nats by which a log-probability that was computed and written in float32 may be off."""
@@ -22,22 +24,29 @@ WITNESSES = 10
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 
-class Metric:
+@part
+class Metric(Additive):
     """One metric over rows: its mean with an interval over requests, quantiles, the largest rows with their places."""
 
     def __init__(self, name: str, unit: str, basis: str, meaning: str, most: float = math.inf) -> None:
-        self.name, self.unit, self.basis, self.meaning, self.most = name, unit, basis, meaning, most
+        self._about = name, unit, basis, meaning
+        self._most = most
         self.sums, self.counts = array("d"), array("d")
-        self.values, self.infinite = Counter(), 0
-        self.ends: tuple[array[float], array[float]] = (array("d"), array("d"))
+        self.values, self.infinite = Histogram(), 0
+        self.ends, self.bounded = (Exact(), Exact()), 0
         self.top: list[tuple[float, dict[str, Any]]] = []
-        self._name = ""
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the metric."""
+        return self._about[0]
 
     def add(self, pair: Pair, at: Integers, values: Floats) -> None:
         """Values of rows of a pair; infinite ones are counted and make the mean infinite."""
         if not len(values):
             return
-        if self._name != pair.request_id or not len(self.sums):
+        if self._name != pair.request_id:
             self._name = pair.request_id
             self.sums.append(0.0)
             self.counts.append(0.0)
@@ -46,14 +55,23 @@ class Metric:
         self.sums[-1] += float(values.sum())
         self.counts[-1] += len(values)
         self.values.add(np.abs(values[finite]))
+        full = len(self.top) == WITNESSES
         for i in np.argsort(-values, kind="stable")[:WITNESSES]:
-            self.top.append((float(values[i]), pair.place(int(at[i]))))
+            if not full or values[i] >= self.top[-1][0]:
+                self.top.append((float(values[i]), pair.place(int(at[i]))))
+        self.top = sorted(self.top, key=_order)[:WITNESSES]
+
+    def merge(self, other: Metric) -> None:
+        """Add what another counted."""
+        super().merge(other)
+        self._name = None
         self.top = sorted(self.top, key=_order)[:WITNESSES]
 
     def between(self, lower: Floats, upper: Floats) -> None:
         """What the engine's own rows can have had, where the file's were rounded or clipped."""
-        self.ends[0].extend(lower)
-        self.ends[1].extend(upper)
+        for end, values in zip(self.ends, (lower, upper), strict=True):
+            end.add(math.fsum(values))
+        self.bounded += len(lower)
 
     def result(self) -> dict[str, Any] | None:
         """The row of the drift table; None without values. `stored` bounds the mean of the engine's own rows."""
@@ -62,12 +80,12 @@ class Metric:
         mean = ratio(self.sums, self.counts)
         known = mean.n >= 2 and math.isfinite(mean.value)
         stored = None
-        if len(self.ends[0]):
-            n = len(self.ends[0])
-            stored = {"lower": math.fsum(self.ends[0]) / n, "upper": math.fsum(self.ends[1]) / n}
+        if self.bounded:
+            stored = dict(zip(("lower", "upper"), (end.value / self.bounded for end in self.ends), strict=True))
+        name, unit, basis, meaning = self._about
         return {
-            "metric": self.name, "unit": self.unit, "basis": self.basis, "meaning": self.meaning, "mean": mean.value,
-            "lower": max(0.0, mean.lower) if known else None, "upper": min(self.most, mean.upper) if known else None, "requests": mean.n, "rows": int(math.fsum(self.counts)),
+            "metric": name, "unit": unit, "basis": basis, "meaning": meaning, "mean": mean.value,
+            "lower": max(0.0, mean.lower) if known else None, "upper": min(self._most, mean.upper) if known else None, "requests": mean.n, "rows": int(math.fsum(self.counts)),
             "infinite": self.infinite, "quantiles": {f"p{100 * q:g}": self.values.quantile(q) for q in QUANTILES},
             "stored": stored, "max": self.top[0][0], "worst": [{"value": v, **place} for v, place in self.top],
         }  # fmt: skip
@@ -78,14 +96,16 @@ def _order(entry: tuple[float, dict[str, Any]]) -> tuple[float, str, int]:
     return -value, str(place["request"]), int(place["position"])
 
 
-class Bounded:
+@part
+class Bounded(Additive):
     """Bounds of TV by row and by request."""
 
-    def __init__(self, basis: str, meaning: str) -> None:
+    def __init__(self, basis: str, meaning: str, family: str = LISTS) -> None:
+        self._family = family
         self.low = Metric("TV, at least", "", basis, meaning)
         self.high = Metric("TV, at most", "", basis, meaning)
-        self.requests: dict[str, list[float]] = {}
-        self.basis, self.invalid = basis, 0
+        self.requests: dict[str, array[float]] = {}
+        self._basis, self.invalid = basis, 0
 
     def add(self, pair: Pair, at: Integers, bounds: Bounds) -> None:
         """Bounds of rows of a pair; a row that no distribution can have counts as [0, 1]."""
@@ -94,33 +114,33 @@ class Bounded:
         self.low.add(pair, at, bounds.low)
         self.high.add(pair, at, bounds.high)
         self.invalid += int((~bounds.valid).sum())
-        held = self.requests.setdefault(pair.request_id, [0.0, 0.0, 0.0])
-        for i, more in enumerate((len(at), float(bounds.low.sum()), float(bounds.high.sum()))):
-            held[i] += more
+        held = self.requests.setdefault(pair.request_id, array("d"))
+        held.extend((len(at), float(bounds.low.sum()), float(bounds.high.sum())))
 
     def result(self) -> dict[str, Any] | None:
         """Both ends over rows, and the widest intervals of requests."""
         low, high = self.low.result(), self.high.result()
         if low is None or high is None:
             return None
-        order = sorted(self.requests.items(), key=lambda e: (-e[1][1] / e[1][0], e[0]))
+        totals = [(name, [math.fsum(held[i::3]) for i in range(3)]) for name, held in self.requests.items()]
+        order = sorted(totals, key=lambda e: (-e[1][1] / e[1][0], e[0]))
         worst = [
             {"request": name, "rows": int(n), "lower": a / n, "upper": b / n, "sum_lower": a, "sum_upper": b}
             for name, (n, a, b) in order[:WITNESSES]
         ]
         return {
-            "basis": self.basis, "rows": low["rows"], "invalid_rows": self.invalid, "lower": low["mean"],
+            "basis": self._basis, "family": self._family, "rows": low["rows"], "invalid_rows": self.invalid, "lower": low["mean"],
             "upper": high["mean"], "lower_max": low["max"], "upper_max": high["max"],
             "largest_lower": low["worst"], "largest_upper": high["worst"], "requests": worst,
         }  # fmt: skip
 
 
-class Drift:
+class Drift(Additive):
     """Everything that the rows and tokens of comparable pairs say about their distance."""
 
     def __init__(self) -> None:
         exact = "whole rows, exact"
-        self.metrics = [
+        metrics = (
             Metric("TV", "", exact, "half the L1 distance of the two rows", 1.0),
             Metric("KL(ref||cand)", "nat", exact, "inf where the candidate bans a token that the reference has"),
             Metric("KL(cand||ref)", "nat", exact, "inf where the reference bans a token that the candidate has"),
@@ -131,34 +151,31 @@ class Drift:
                 "largest minus smallest difference of logits, tokens banned by both left out",
             ),
             Metric("other top-1", "", exact, "share of rows whose most probable token differs", 1.0),
-        ]
-        self.rounded = 0.0
+        )
+        self.metrics = {metric.name: metric for metric in metrics}
+        self.rounded = Largest(0.0)
         self.lists = Bounded("lists of both sides", "each side's own most probable tokens")
         self.mixed = Bounded("whole rows against lists", "one side whole, of the other its most probable tokens")
-        self.sampled = Bounded("sampled token", "|p - q| to 1 - min(p, q)")
+        self.sampled = Bounded("sampled token", "|p - q| to 1 - min(p, q)", SAMPLED)
 
     def whole(self, rows: Whole) -> None:
         """Exact metrics of the good rows."""
         self._error(rows.pair, rows.places)
         a, b = rows.logprobs
-        p, q = np.exp(a), np.exp(b)
-        for metric, values in zip(
-            self.metrics,
-            (np.abs(p - q).sum(1) / 2, _kl(p, a, b), _kl(q, b, a), _span(a, b), (a.argmax(1) != b.argmax(1)) * 1.0),
-            strict=True,
-        ):
+        for metric, values in zip(self.metrics.values(), _distances(rows), strict=True):
             metric.add(rows.pair, rows.places, values)
         if rows.pair.left.error is not None or rows.pair.right.error is not None:
             left = Stored(a, *_stored(rows.pair.left, rows.pair.left_at[rows.places]))
             right = Stored(b, *_stored(rows.pair.right, rows.pair.right_at[rows.places]))
-            self.metrics[0].between(*tv_interval(left, right))
-            self.metrics[1].between(*kl_interval(left, right))
-            self.metrics[2].between(*kl_interval(right, left))
+            tv, there, back = list(self.metrics.values())[:3]
+            tv.between(*tv_interval(left, right))
+            there.between(*kl_interval(left, right))
+            back.between(*kl_interval(right, left))
 
     def _error(self, pair: Pair, at: Integers) -> None:
         for request, where in ((pair.left, pair.left_at), (pair.right, pair.right_at)):
             if request.error is not None and len(at):
-                self.rounded = max(self.rounded, float(np.max(request.error[where[at]])))
+                self.rounded.add(float(np.max(request.error[where[at]])))
 
     def tops(self, rows: Tops, whole: Floats | None = None) -> None:
         """Bounds from lists; with `whole`, the other side's whole rows of log-probabilities."""
@@ -179,14 +196,23 @@ class Drift:
             found = sampled_token(np.minimum(s.left, 0.0), np.minimum(s.right, 0.0), error=error_of(pair, s.at))
             self.sampled.add(pair, s.at, found)
 
+    def kept(self) -> dict[str, int]:
+        """Rows by family of numbers."""
+        parts = (
+            (ROWS, list(self.metrics.values())[:1]),
+            (LISTS, [self.lists.low, self.mixed.low]),
+            (SAMPLED, [self.sampled.low]),
+        )
+        return {family: int(sum(math.fsum(m.counts) for m in metrics)) for family, metrics in parts}
+
     def result(self) -> dict[str, Any]:
         """The drift table, the bounds by source, and what both rest on."""
-        table = [row for metric in self.metrics if (row := metric.result()) is not None]
+        table = [row for metric in self.metrics.values() if (row := metric.result()) is not None]
         bounds = [row for part in (self.mixed, self.lists, self.sampled) if (row := part.result()) is not None]
         notes = []
-        if table and self.rounded:
+        if table and self.rounded.value:
             notes.append(
-                f"the files round each log-probability by up to {self.rounded:.3g} nats; `stored` bounds the engine's means"
+                f"the files round each log-probability by up to {self.rounded.value:.3g} nats; `stored` bounds the engine's means"
             )
         if any(part.invalid for part in (self.lists, self.mixed, self.sampled)):
             notes.append("rows that no distribution can have count as TV in [0, 1]")
@@ -221,6 +247,19 @@ def _sampled(rows: Tops) -> tuple[Integers, Floats, Floats] | None:
     known, pick = found >= 0, np.maximum(found, 0)
     tokens = np.where(known, ids[rows.pair.left_at[rows.at]], -1)
     return tokens, np.where(known, s.left[pick], np.nan), np.where(known, s.right[pick], np.nan)
+
+
+def _distances(rows: Whole) -> tuple[Floats, ...]:
+    """The metrics of `Drift` for the good rows, in its order."""
+    (a, b), (p, q) = rows.logprobs, rows.probabilities
+    apart = np.subtract(p, q)
+    tv = np.abs(apart, out=apart).sum(1) / 2
+    top = (a.argmax(1) != b.argmax(1)) * 1.0
+    if rows.banned[0].any() or rows.banned[1].any():
+        return tv, _kl(p, a, b), _kl(q, b, a), _span(a, b), top
+    d = rows.difference
+    there, back = np.maximum(0.0, dots(p, d)), np.maximum(0.0, -dots(q, d)) + 0.0
+    return tv, there, back, d.max(1) - d.min(1), top
 
 
 def _kl(p: Floats, a: Floats, b: Floats) -> Floats:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from kcverify.readers.stream import Floats
+from kcverify.streams.adding import Additive, part
 from kcverify.streams.align import Pair
-from kcverify.streams.intervals import Counter, Interval, median, ratio
+from kcverify.streams.intervals import Interval, median, ratio
 
 LogTerm = Callable[[Floats, Floats], Floats]
 """Logarithms of the non-negative terms of tokens with trainer `t` and engine `g`."""
@@ -126,30 +127,55 @@ ESS = Estimator(
 """Reported beside the rows; it is a function of two of their means."""
 
 
-class Sums:
-    """What one pass keeps of each request: a (log) sum per row, the largest term with its place, and its size."""
+@part
+class Top:
+    """The largest term with its place; equal ones go by request and position, so that order changes nothing."""
 
-    def __init__(self, sampled_by: str = "right") -> None:
-        self.sampled_by = sampled_by
+    def __init__(self) -> None:
+        self.value = -math.inf
+        self.place: dict[str, Any] | None = None
+
+    def add(self, value: float, place: dict[str, Any]) -> None:
+        """See a term."""
+        held = self.place
+        before = held is not None and (held["request"], held["position"]) <= (place["request"], place["position"])
+        if held is None or value > self.value or (value == self.value and not before):
+            self.value, self.place = value, place
+
+    def merge(self, other: Top) -> None:
+        """See what another saw."""
+        if other.place is not None:
+            self.add(other.value, other.place)
+
+
+class Sums(Additive):
+    """What one pass keeps of each request: a (log) sum per row, the largest term with its place, and its size.
+
+    `order` numbers the requests as their files have them: `shard` in the upper bits, the place in the shard below.
+    """
+
+    def __init__(self, sampled_by: str = "right", shard: int = 0) -> None:
+        self._sampled_by, self._shard = sampled_by, shard
+        self.order = array("q")
         self.count, self.total = array("d"), array("d")
         self.size, self.worst = array("d"), array("d")
         self.sums = {row.name: array("d") for row in ROWS}
-        self.largest: dict[str, tuple[float, dict[str, Any]]] = {}
-        self.absolute, self.names = Counter(), list[str]()
+        self.largest = {row.name: Top() for row in ROWS}
+        self.names: list[str] = []
 
     def add(self, pair: Pair) -> None:
         """Take the sampled tokens of a pair."""
         s = pair.sampled
         if not len(s.at):
             return
-        t, g = (s.left, s.right) if self.sampled_by == "right" else (s.right, s.left)
+        t, g = (s.left, s.right) if self._sampled_by == "right" else (s.right, s.left)
         d = t - g
+        self.order.append((self._shard << 40) + len(self.order))
         self.names.append(pair.request_id)
         self.count.append(len(d))
         self.total.append(float(d.sum()))
         self.size.append(float(np.abs(d).sum()) / len(d))
         self.worst.append(float(np.abs(d).max()))
-        self.absolute.add(np.abs(d))
         for row in ROWS:
             if row.terms is not None:
                 terms = row.terms(t, g)
@@ -161,15 +187,7 @@ class Sums:
                 self.sums[row.name].append(_log_sum(logs))
             at = int(np.argmax(logs))
             place = pair.place(int(s.at[at])) | {"log_ratio": float(d[at])}
-            if self._beats(row.name, float(logs[at]), place):
-                self.largest[row.name] = (float(logs[at]), place)
-
-    def _beats(self, name: str, value: float, place: dict[str, Any]) -> bool:
-        """Whether a term is the largest so far; equal ones go by request and position, so that order changes nothing."""
-        held = self.largest.get(name)
-        if held is None or value > held[0]:
-            return True
-        return value == held[0] and (place["request"], place["position"]) < (held[1]["request"], held[1]["position"])
+            self.largest[row.name].add(float(logs[at]), place)
 
     @property
     def tokens(self) -> int:
@@ -238,7 +256,7 @@ def _about(row: Estimator) -> dict[str, Any]:
 def _result(row: Estimator, sums: Sums) -> dict[str, Any]:
     held = np.frombuffer(sums.sums[row.name], dtype=np.float64)
     counts = np.frombuffer(sums.count, dtype=np.float64)
-    log_largest, place = sums.largest[row.name]
+    log_largest, place = sums.largest[row.name].value, sums.largest[row.name].place or {}
     if row.terms is not None:
         values, whole = held, None
         size = math.fsum(np.abs(held))
@@ -281,6 +299,7 @@ def sequences(sums: Sums, most: int = 10) -> dict[str, Any] | None:
     size, total = np.frombuffer(sums.size), np.frombuffer(sums.total)
     middle = median(sums.size)
     bad = (size > BAD_SIZE) | ((size >= BAD_LEAST) & (size > BAD_TIMES * middle))
+    place = {n: index for index, n in enumerate(sorted(sums.order))}
     order = sorted(range(len(size)), key=lambda i: (-size[i], sums.names[i]))[:most]
     log_weight = median(sums.total)
     return {
@@ -289,7 +308,7 @@ def sequences(sums: Sums, most: int = 10) -> dict[str, Any] | None:
         "bad": int(bad.sum()), "bad_share": float(bad.mean()),
         "worst": [
             {
-                "index": i, "request": sums.names[i], "tokens": int(sums.count[i]), "mean_abs": float(size[i]),
+                "index": place[sums.order[i]], "request": sums.names[i], "tokens": int(sums.count[i]), "mean_abs": float(size[i]),
                 "max_abs": float(sums.worst[i]), "log_weight": float(total[i]),
             }
             for i in order

@@ -8,8 +8,11 @@ from typing import Any
 
 from kcverify.codes import BY_SLUG, Severity
 from kcverify.readers.stream import Stream
+from kcverify.streams.adding import Additive, First
 from kcverify.streams.align import Matching, Pair
 from kcverify.streams.rows import Names, Tops, Whole
+
+__all__ = ("ROLE", "SIDES", "Finding", "First", "Observer", "Setting", "show")
 
 SIDES = ("left", "right")
 ROLE = {"left": "reference", "right": "candidate"}
@@ -39,12 +42,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Finding:
-    """One identity finding: its code, the holes of the message, the cause in words, the evidence as plain data."""
+    """One identity finding: its code, the holes of the message, the cause in words, the evidence as plain data.
+
+    `left_out`: rows without a number for this reason, by family of numbers (see `bearing`); `voids`: families that this
+    finding voids beyond what its row says.
+    """
 
     slug: str
     holes: Mapping[str, Any]
     cause: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    voids: tuple[str, ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -57,11 +66,19 @@ class Finding:
         return BY_SLUG[self.slug].message.format(**self.holes)
 
 
-class Observer:
-    """One check. It sees everything once, keeps little, and answers at the end."""
+class Observer(Additive):
+    """One check. It sees everything once, keeps little that adds up over shards, and answers at the end."""
 
     def __init__(self, setting: Setting) -> None:
-        self.setting = setting
+        self._setting = setting
+
+    @property
+    def setting(self) -> Setting:
+        """What the comparison was told."""
+        return self._setting
+
+    def close(self) -> None:
+        """Nothing more comes of this shard."""
 
     def pair(self, pair: Pair) -> None:
         """See a pair of requests."""
@@ -75,33 +92,6 @@ class Observer:
     def findings(self, matching: Matching) -> Iterator[Finding]:
         """What was found."""
         yield from ()
-
-
-class First:
-    """A count with its first place, where first is by request and position, so that order changes nothing."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.place: dict[str, Any] | None = None
-
-    def add(self, count: int, place: dict[str, Any]) -> None:
-        """Count more, the first of them at `place`."""
-        if count <= 0:
-            return
-        self.count += count
-        if self.place is None or _key(place) < _key(self.place):
-            self.place = place
-
-    @property
-    def where(self) -> str:
-        """The place in words."""
-        if self.place is None:
-            return "nowhere"
-        return f"request {self.place['request']}, position {self.place['position']}"
-
-
-def _key(place: Mapping[str, Any]) -> tuple[str, int]:
-    return str(place["request"]), int(place["position"])
 
 
 def show(value: float) -> str:

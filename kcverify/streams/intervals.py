@@ -10,6 +10,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from kcverify.streams.adding import Largest, part
+
 CONFIDENCE = 0.95
 """Of the intervals that are printed."""
 
@@ -93,7 +95,8 @@ def mean_of(sums: Sequence[float], counts: Sequence[float], squares: Sequence[fl
     return Interval(mean, mean - half, mean + half, "row", int(n))
 
 
-class Counter:
+@part
+class Histogram:
     """Counts of non-negative values on a logarithmic grid: quantiles to 2.4 %, in memory that does not grow."""
 
     per_decade = 100
@@ -101,7 +104,7 @@ class Counter:
 
     def __init__(self) -> None:
         self.counts = np.zeros(self.per_decade * self.decades + 2, dtype=np.int64)
-        self.largest = 0.0
+        self.largest = Largest(0.0)
 
     def add(self, values: npt.NDArray[np.float64]) -> None:
         """Count finite values >= 0."""
@@ -111,7 +114,12 @@ class Counter:
             place = np.floor((np.log10(values) - self.low) * self.per_decade) + 1
         place = np.clip(np.nan_to_num(place, neginf=0.0), 0, len(self.counts) - 1).astype(np.int64)
         self.counts += np.bincount(place, minlength=len(self.counts))
-        self.largest = max(self.largest, float(values.max()))
+        self.largest.add(float(values.max()))
+
+    def merge(self, other: Histogram) -> None:
+        """Add the counts of another."""
+        self.counts += other.counts
+        self.largest.merge(other.largest)
 
     def quantile(self, share: float) -> float | None:
         """The smallest grid value that at least `share` of the values do not exceed; None without values."""
@@ -120,7 +128,7 @@ class Counter:
             return None
         place = int(np.searchsorted(np.cumsum(self.counts), math.ceil(share * total)))
         edge = 0.0 if place == 0 else 10.0 ** (place / self.per_decade + self.low)
-        return float(min(edge, self.largest))
+        return float(min(edge, self.largest.value))
 
 
 def median(values: Sequence[float]) -> float:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from kcverify.readers.stream import Floats
+from kcverify.streams.adding import Additive
 from kcverify.streams.align import Pair
+from kcverify.streams.rows import dot
 
 Terms = Callable[[Floats, Floats], Floats]
 Finish = Callable[[Mapping[str, float]], float]
@@ -157,14 +159,14 @@ PROJECTS: dict[str, tuple[Name, ...]] = {
 `utils/functional`. `t` stands for the trainer's recomputed log-probabilities (old, prev, proximal)."""
 
 
-class Reported:
+class Reported(Additive):
     """The sums of one project's names over pairs."""
 
     def __init__(self, project: str, sampled_by: str = "right") -> None:
-        self.rows, self.sampled_by = PROJECTS[project], sampled_by
-        self.parts: list[dict[str, array[float]]] = [
-            {k: array("d") for k in ("n", "sum", "square", "max", "min")} for _ in self.rows
-        ]
+        self._rows, self._sampled_by = PROJECTS[project], sampled_by
+        self.held: dict[int, dict[str, array[float]]] = {
+            i: {k: array("d") for k in ("n", "sum", "square", "max", "min")} for i in range(len(self._rows))
+        }
         self.pearson = array("d")
 
     def add(self, pair: Pair) -> None:
@@ -172,8 +174,8 @@ class Reported:
         s = pair.sampled
         if not len(s.at):
             return
-        t, g = (s.left, s.right) if self.sampled_by == "right" else (s.right, s.left)
-        for row, held in zip(self.rows, self.parts, strict=True):
+        t, g = (s.left, s.right) if self._sampled_by == "right" else (s.right, s.left)
+        for row, held in zip(self._rows, self.held.values(), strict=True):
             values = row.terms(t, g)
             held["n"].append(len(values))
             held["sum"].append(float(values.sum()))
@@ -181,18 +183,18 @@ class Reported:
             held["max"].append(float(values.max()))
             held["min"].append(float(values.min()))
         p, q = np.exp(t), np.exp(g)
-        self.pearson.extend((len(p), float(p.sum()), float(q.sum()), float(p @ p), float(q @ q), float(p @ q)))
+        self.pearson.extend((len(p), float(p.sum()), float(q.sum()), dot(p, p), dot(q, q), dot(p, q)))
 
     def results(self) -> list[dict[str, Any]]:
         """Each name with its value as the project computes it."""
-        if not len(self.parts[0]["n"]):
+        if not len(self.held[0]["n"]):
             return []
         return [
             {
                 "name": row.name, "formula": row.formula, "value": self._value(row, held), "entry": row.entry or None,
                 "misleads": row.misleads or None,
             }
-            for row, held in zip(self.rows, self.parts, strict=True)
+            for row, held in zip(self._rows, self.held.values(), strict=True)
         ]  # fmt: skip
 
     def _value(self, row: Name, held: Mapping[str, array[float]]) -> float:

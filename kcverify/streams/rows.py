@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from kcverify.readers.stream import Flags, Floats, Integers, Request
 from kcverify.streams.align import Pair
 
-CELLS = 1 << 19
+CELLS = 1 << 18
 """Numbers of one side that are in memory as float64 at a time."""
 
 IMPOSSIBLE = -700.0
@@ -34,31 +35,73 @@ class Whole:
     widths: tuple[int, int]
 
     @cached_property
+    def highest(self) -> tuple[Floats, Floats]:
+        """The largest logit of each row, NaN where one is, by side."""
+        return self.left.max(1), self.right.max(1)
+
+    @cached_property
     def broken(self) -> tuple[Flags, Flags]:
         """Rows with NaN or plus infinity, by side."""
-        return _broken(self.left), _broken(self.right)
+        a, b = (np.isnan(top) | (top == np.inf) for top in self.highest)
+        return a, b
 
     @cached_property
     def empty(self) -> tuple[Flags, Flags]:
         """Rows in which every entry is minus infinity, by side."""
-        return _empty(self.left), _empty(self.right)
+        a, b = (top == -np.inf for top in self.highest)
+        return a, b
 
     @cached_property
     def good(self) -> Flags:
         """Rows that are a distribution on both sides."""
-        out: Flags = ~(self.broken[0] | self.broken[1] | self.empty[0] | self.empty[1])
-        return out
+        return np.asarray(np.isfinite(self.highest[0]) & np.isfinite(self.highest[1]))
+
+    @cached_property
+    def kept(self) -> tuple[Floats, Floats]:
+        """The logits of the good rows, by side."""
+        return (self.left, self.right) if self.good.all() else (self.left[self.good], self.right[self.good])
+
+    @cached_property
+    def _shares(self) -> tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats]]:
+        """By side: log-probabilities and probabilities of the good rows, and `log sum exp` of them over the largest."""
+        left, right = (_shares(rows, top[self.good]) for rows, top in zip(self.kept, self.highest, strict=True))
+        return left, right
 
     @cached_property
     def normalisers(self) -> tuple[Floats, Floats]:
-        """`log sum exp` of the rows of each side; NaN for rows that are not good."""
-        return _logsumexp(self.left, self.good), _logsumexp(self.right, self.good)
+        """`log sum exp` of the good rows, by side."""
+        a, b = (top[self.good] + own[2] for top, own in zip(self.highest, self._shares, strict=True))
+        return a, b
 
-    @cached_property
+    @property
     def logprobs(self) -> tuple[Floats, Floats]:
         """Normalised log-probabilities of the good rows, `[good, V]`, by side."""
-        a, b = self.normalisers
-        return self.left[self.good] - a[self.good][:, None], self.right[self.good] - b[self.good][:, None]
+        return self._shares[0][0], self._shares[1][0]
+
+    @property
+    def probabilities(self) -> tuple[Floats, Floats]:
+        """Probabilities of the good rows, `[good, V]`, by side."""
+        return self._shares[0][1], self._shares[1][1]
+
+    @property
+    def peaks(self) -> tuple[Floats, Floats]:
+        """The largest log-probability of each good row, by side."""
+        return -self._shares[0][2], -self._shares[1][2]
+
+    @cached_property
+    def lowest(self) -> tuple[Floats, Floats]:
+        """The smallest log-probability of each good row, by side."""
+        return self.logprobs[0].min(1), self.logprobs[1].min(1)
+
+    @cached_property
+    def banned(self) -> tuple[Flags, Flags]:
+        """Good rows with a token of probability zero, by side."""
+        return self.lowest[0] <= IMPOSSIBLE, self.lowest[1] <= IMPOSSIBLE
+
+    @cached_property
+    def difference(self) -> Floats:
+        """Reference minus candidate, log-probabilities of the good rows, `[good, V]`."""
+        return self.logprobs[0] - self.logprobs[1]
 
     @property
     def places(self) -> Integers:
@@ -102,17 +145,30 @@ def missing_mass(rows: Whole, cut_right: bool, power: float) -> Floats:
     return out
 
 
+_KNOWN = 1 << 18
+"""Texts whose numbers are kept."""
+
+
 class Names:
-    """Numbers for tokens that a format gives as texts only."""
+    """Numbers for tokens that a format gives as texts only: a digest of the text, the same in every process."""
 
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of a text, from 0 up."""
+        found = self.known.get(text)
+        if found is None:
+            found = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
+            if len(self.known) < _KNOWN:
+                self.known[text] = found
+        return found
 
     def ids(self, lists: tuple[tuple[str, ...], ...], width: int) -> Integers:
         """Numbers `[T, width]`, -1 where a list is shorter."""
         out = np.full((len(lists), width), -1, dtype=np.int64)
         for t, row in enumerate(lists):
-            out[t, : len(row)] = [self.known.setdefault(text, len(self.known)) for text in row]
+            out[t, : len(row)] = [self.number(text) for text in row]
         return out
 
 
@@ -132,9 +188,38 @@ def whole_rows(pair: Pair) -> Iterator[Whole]:
     step = max(1, CELLS // max(1, narrow))
     for start in range(0, len(at), step):
         block = at[start : start + step]
-        a = np.asarray(pair.left.logits[pair.left_at[block]], dtype=np.float64)
-        b = np.asarray(pair.right.logits[pair.right_at[block]], dtype=np.float64)
-        yield Whole(pair, block, a[:, :narrow], b[:, :narrow], widths)
+        a = _chosen(pair.left.logits, pair.left_at[block], narrow)
+        b = _chosen(pair.right.logits, pair.right_at[block], narrow)
+        yield Whole(pair, block, a, b, widths)
+
+
+def _chosen(rows: npt.NDArray[Any], at: Integers, width: int) -> Floats:
+    """Some rows as float64, the first columns of them; rows in a row are not gathered first."""
+    inside = len(at) and int(at[-1]) - int(at[0]) + 1 == len(at) and bool((np.diff(at) == 1).all())
+    chosen = rows[int(at[0]) : int(at[-1]) + 1] if inside else rows[at]
+    return np.ascontiguousarray(chosen[:, :width], dtype=np.float64)
+
+
+def _shares(rows: Floats, top: Floats) -> tuple[Floats, Floats, Floats]:
+    """Log-probabilities and probabilities of rows whose largest logits are given, and what their sums are over those."""
+    logprobs = rows - top[:, None]
+    probabilities = np.exp(logprobs)
+    total = probabilities.sum(1)
+    probabilities /= total[:, None]
+    over: Floats = np.log(total)
+    logprobs -= over[:, None]
+    return logprobs, probabilities, over
+
+
+def dots(x: Floats, y: Floats) -> Floats:
+    """The sum of products of each row, `[n]`; unlike BLAS in one order, whatever the number of threads."""
+    out: Floats = np.einsum("ij,ij->i", x, y)
+    return out
+
+
+def dot(x: Floats, y: Floats) -> float:
+    """The sum of products of two vectors, in one order as well."""
+    return float(np.einsum("i,i->", x, y))
 
 
 def lists_of(request: Request, names: Names | None) -> tuple[Integers, Floats, int] | None:
@@ -190,11 +275,12 @@ def mixed_rows(pair: Pair) -> Iterator[tuple[Tops, Floats, str]]:
         step = max(1, CELLS // max(1, width))
         for start in range(0, len(at), step):
             block = at[start : start + step]
-            raw = np.asarray(whole.logits[whole_at[block]], dtype=np.float64)
-            keep = ~(_broken(raw) | _empty(raw))
+            raw = _chosen(whole.logits, whole_at[block], width)
+            top = raw.max(1)
+            keep = np.isfinite(top)
             broken = tuple(int(i) for i in block[~keep])
-            raw, block = raw[keep], block[keep]
-            logprobs = raw - _logsumexp(raw, np.ones(len(raw), dtype=bool))[:, None]
+            block = block[keep]
+            logprobs = _shares(raw[keep], top[keep])[0]
             ids, values = lists[0][listed_at[block]], lists[1][listed_at[block]]
             ids = np.where(ids < width, ids, -1)
             own = np.where(ids >= 0, np.take_along_axis(logprobs, np.maximum(ids, 0), 1), np.nan)
@@ -211,20 +297,3 @@ def distinct(ids: Integers, logprobs: Floats) -> tuple[Integers, Floats, int]:
     if not count:
         return ids, logprobs, 0
     return np.where(earlier, -1, ids), np.where(earlier, np.nan, logprobs), count
-
-
-def _empty(rows: Floats) -> Flags:
-    return np.asarray(np.isneginf(rows).all(1))
-
-
-def _broken(rows: Floats) -> Flags:
-    return np.asarray((np.isnan(rows) | np.isposinf(rows)).any(1))
-
-
-def _logsumexp(rows: Floats, good: Flags) -> Floats:
-    out: npt.NDArray[np.float64] = np.full(len(rows), math.nan)
-    if good.any():
-        kept = rows[good]
-        top = kept.max(1)
-        out[good] = top + np.log(np.exp(kept - top[:, None]).sum(1))
-    return out

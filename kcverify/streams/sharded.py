@@ -1,4 +1,4 @@
-"""A dump of several files as one stream, so that `compare` pairs and weighs its requests as those of one file.
+"""Two sides of one file or of several: shard by shard where shards correspond, else as one stream each.
 
 With an executor, JSON is parsed in other processes, a file at a time, and requests are taken in the order of the files
 all the same: the answer does not depend on it. Each process then holds one file's requests in memory.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kcverify.diagnostics import InputError, input_error
 from kcverify.executors.pool import Answer, Executor
@@ -17,11 +18,53 @@ from kcverify.readers.opening import open_stream
 from kcverify.readers.shards import Shard, find, is_several, matched
 from kcverify.readers.sidecar import SUFFIX
 from kcverify.readers.stream import Declared, Request, Stream
+from kcverify.streams.align import way
+from kcverify.streams.compare import checked, compare
+from kcverify.streams.observing import DEFAULT, Options
+from kcverify.streams.shard_runs import Comparison, Job, Part, Spread
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".safetensors", ".npy", ".npz", ".parquet", ".pt", ".pth", ".bin", ".kld")
 """Files of a folder that are taken for shards; a pattern or a file may have any of them too."""
 
 _OWN = ("format", "container")
+
+ALONE = Spread()
+"""Nothing was asked for: shards are seen by a process a core, and not recorded."""
+
+
+def compare_sides(
+    a: str, b: str, declare_a: Sequence[str] = (), declare_b: Sequence[str] = (), options: Options = DEFAULT,
+    spread: Spread = ALONE,
+) -> dict[str, Any]:  # fmt: skip
+    """`compare` of two files or of two dumps in several files, whose shards are seen by an executor and merged.
+
+    A side is a file, a folder or a pattern of files. Where the shards of the two sides do not correspond, all files are
+    one shard. Raises InputError as `open_sides` and `compare`, `resume_mismatch`, `file_unwritable`.
+    """
+    checked(options)
+    several = is_several(a) or is_several(b)
+    if not several and not spread.asked:
+        return compare(*open_sides(a, b, declare_a, declare_b), options)
+    sides = (_found("reference", a), _found("candidate", b))
+    names = _names(*sides) if is_several(a) and is_several(b) else {}
+    left, right = (
+        joined(spec, side, declare, names)
+        for spec, side, declare in zip((a, b), sides, (declare_a, declare_b), strict=True)
+    )
+    by = way(left, right)
+    declared, hashed = (tuple(declare_a), tuple(declare_b)), spread.resume is not None
+    if names and by != "order":
+        found = matched(*sides)
+        each: list[tuple[str, tuple[Part, ...], tuple[Part, ...]]] = [
+            (x.name, (Part(x.path, x.name),), (Part(y.path, x.name),)) for x, y in found.pairs
+        ]
+    elif spread.resume is None:
+        return compare(*open_sides(a, b, declare_a, declare_b, spread.executor), options)
+    else:
+        parts = tuple(tuple(Part(shard.path, names.get(shard.path, "")) for shard in side) for side in sides)
+        each = [("all", parts[0], parts[1])]
+    jobs = [Job(name, i, (x, y), declared, options, by, hashed) for i, (name, x, y) in enumerate(each)]
+    return Comparison(left, right, jobs, found.by if names and by != "order" else "nothing", spread).answer()
 
 
 def open_sides(

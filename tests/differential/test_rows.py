@@ -331,3 +331,13 @@ def test_the_oracle_keeps_its_digits_beside_huge_logits() -> None:
     assert rows["kl_candidate_reference"][0] == pytest.approx(300 + math.log(2))
     far = oracle_rows(torch.tensor([[0.0, -1000.0]]), torch.tensor([[0.0, -3000.0]]))
     assert far["chi2"] == [INF] and far["tv"][0] < 1e-300
+
+
+@pytest.mark.parametrize(("z_top", "w_top"), [(10.0, 0.0), (10.0, 10.5), (0.0, 10.0), (15.0, 15.01)])
+def test_equal_terms_do_not_round_all_one_way(z_top: float, w_top: float) -> None:
+    """Thousands of equal logits and one above them, where every addition of a long float32 sum rounds alike."""
+    z = torch.zeros(2, 60_000)
+    w = z.clone()
+    for row, at in enumerate((0, 30_000)):
+        z[row, at], w[row, at] = z_top, w_top
+    check(z, w, 1.0, torch.tensor([0, 30_000]))

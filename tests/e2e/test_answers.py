@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -37,6 +38,14 @@ numerical {
 }
 runtime { slow: p99 latency <= 1 ms -> L1 }
 """
+ONE = f"contract one\n{ASSUME}guarantee {{ safe: reward_drift <= 0.01 }}\n"
+SMALL = ("--level", "kind", "--calibration", "1", "--limit", "3", "--window", "4", "--points", "1")
+EASY = """contract easy
+assume { temperature = 1; sampler = full_softmax; horizon <= 1 tokens; reward in [0, 1] }
+numerical { drift: logit_span <= 2 except 30% -> L2 }
+guarantee { safe: reward_drift <= 0.9 }
+"""
+WEIGHTS = str(ROOT / "kcverify" / "data" / "tinylm.safetensors")
 MODEL = ("--reference", "demo:float32", "--data", "text.txt", "--limit", "3")
 
 
@@ -52,6 +61,7 @@ def closed(schema: Any) -> Any:
     return out
 
 
+TORCH = ("serve-demo", "measure", "conformance", "allocate", "map", "replay", "attest", "verify")
 CLOSED = jsonschema.Draft202012Validator(closed(SCHEMA))
 
 STREAMS = ROOT / "tests" / "data" / "streams"
@@ -97,6 +107,8 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "promote": [(("lift.kc", "--store", "new.db", "--evidence", "result.json"), 0), (("lift.kc", "--store", "lift.db"), 3)],
     "status": [(("--store", "lift.db"), 0)],
     "history": [(("--store", "lift.db"), 0)],
+    "emit": [(("--list",), 0)],
+    "route": [(("http-route", "lift.kc", "--store", "lift.db"), 0)],
     "rebuild": [(("--store", "lift.db"), 0), (("--store", "lift.db", "--repair"), 0)],
     "rollback": [(("--store", "lift.db", "--reason", "a test"), 0)],
     "conformance calibrate": [(("--class", "C-PRC-03", "--class", "C-EXC-02"), 0)],
@@ -112,7 +124,21 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "conformance logits": [
         (("--reference", "demo:float32", "--candidate", "demo:int8", "--limit", "1", "--assume", "temperature=1", "horizon=4"), 0)
     ],
+    "conformance chain": [
+        ((f"{CONTRACTS}/kernels/accumulator_bf16.kc", "one.kc", "--limit", "2", "--window", "4"), 3),
+    ],
+    "allocate": [(("strict.kc", *SMALL, "--formats", "float32,int8_bf16", "--clause", "drift"), 3)],
+    "map": [(("strict.kc", "--kernel", "int8_bf16", "--limit", "3", "--rows", "0"), 0), (("--kernel", "bf16", "--limit", "2", "--window", "4"), 0)],
+    "fingerprint": [(("--kernel", "demo:int8", "-o", "fp.json"), 0), (("--compare", "fp.json", "fp.json"), 0)],
+    "replay": [(("worst.jsonl",), 0)],
+    "attest": [(("easy.kc", "--result", "easy.json", "--weights", WEIGHTS, "--key", "k.key", "-o", "k.intoto.jsonl"), 0)],
+    "verify": [
+        (("k.intoto.jsonl", "--public-key", "k.key.pub", "--weights", WEIGHTS, "--contract", "easy.kc"), 0),
+        (("k.intoto.jsonl", "--public-key", "k.key.pub"), 1),
+        (("text.txt", "--public-key", "k.key.pub"), 1),
+    ],
     "catalogue": [((), 0), (("units", "codes"), 0)],
+    "serve-demo": [(("--faults",), 0)],
 }  # fmt: skip
 """Arguments of each command that prints JSON, and the exit code that they give."""
 
@@ -131,7 +157,15 @@ def entry(name: str) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("answers")
-    for name, text in (("bad", REFUTED), ("apart", APART), ("broken", BROKEN), ("open", OPEN), ("strict", STRICT)):
+    for name, text in (
+        ("bad", REFUTED),
+        ("apart", APART),
+        ("broken", BROKEN),
+        ("open", OPEN),
+        ("strict", STRICT),
+        ("easy", EASY),
+        ("one", ONE),
+    ):
         (where / f"{name}.kc").write_text(text, encoding="utf-8")
     (where / "text.txt").write_text((ROOT / "README.md").read_text(encoding="utf-8")[:2000], encoding="utf-8")
     (where / "dump").mkdir()
@@ -155,7 +189,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         with pytest.raises(SystemExit):
             main(arguments)
+    _attestable(where)
     return where
+
+
+def _attestable(where: Path) -> None:
+    """A key, and a result with its witnesses; without torch neither of the latter."""
+    with pytest.raises(SystemExit):
+        main(["keygen", str(where / "k.key")])
+    sides = [
+        "--reference",
+        "demo:float32",
+        "--candidate",
+        "demo:int8",
+        "--data",
+        str(where / "text.txt"),
+        "--window",
+        "32",
+    ]
+    more = ["--limit", "12", "--fixed-sample", "--witnesses", str(where / "worst.jsonl"), "--format", "json"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
+        main(["measure", str(where / "easy.kc"), *sides, *more])
+    (where / "easy.json").write_text(printed.getvalue(), encoding="utf-8")
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -179,7 +234,9 @@ def test_the_schema_is_one() -> None:
     ("command", "arguments", "code"),
     [
         pytest.param(
-            name, *case, marks=pytest.mark.needs("torch") if name.split()[0] in ("measure", "conformance") else ()
+            name,
+            *case,
+            marks=pytest.mark.needs("torch") if name.split()[0] in TORCH else (),
         )
         for name, cases in CASES.items()
         for case in cases

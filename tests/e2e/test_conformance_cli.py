@@ -125,3 +125,26 @@ def test_the_chain_from_the_accumulator_to_the_policy_gradient(capsys):
     assert "measured:" in out
     assert "pg_bias" in out
     assert "none" not in out.split("pg_bias")[1].splitlines()[0]
+
+
+def test_a_report_of_a_run_is_whole_and_escaped(capsys, tmp_path):
+    text = (
+        (KERNELS / "int8_product.kc")
+        .read_text(encoding="utf-8")
+        .replace("residual exceeds tolerance", "residual grows with k")
+    )
+    contract, page = tmp_path / "a.kc", tmp_path / "r.html"
+    contract.write_text(text, encoding="utf-8")
+    code, _, _ = run(capsys, "run", contract, "--kernel", "matmul.int8", "--same-process", "--html", page)
+    html = page.read_text(encoding="utf-8")
+    assert code == 1
+    assert "<svg" in html
+    assert "residual grows with k" in html
+    assert "<script" not in html
+    assert "http" not in html.replace("http://www.w3.org", "")
+
+
+def test_known_traps_by_name(capsys):
+    code, out, _ = run(capsys, "traps", "--only", "wraps modulo")
+    assert code == 0
+    assert "as expected" in out

@@ -158,7 +158,7 @@ def fill(
         with _on(device):
             _launch(z, w, plan, scale, sums, state, wide, shape, split or _programs(device))
     sums.invalid.copy_(state == 3)
-    return Filled(z, w, sums, _tops(z, w, plan, sums, space), state, wide)
+    return Filled(z, w, sums, _tops(z, w, plan, sums), state, wide)
 
 
 def _launch(
@@ -203,7 +203,7 @@ def _single(x: float) -> float:
     return ctypes.c_float(x).value
 
 
-def _tops(z: torch.Tensor, w: torch.Tensor, plan: RowPlan, sums: RowSums, space: Workspace) -> dict[str, torch.Tensor]:
+def _tops(z: torch.Tensor, w: torch.Tensor, plan: RowPlan, sums: RowSums) -> dict[str, torch.Tensor]:
     """Top-k agreement by column: the largest token's from the kernel, the rest by torch, a tile of rows at a time."""
     found: dict[str, torch.Tensor] = {}
     for k, ordered in plan.top:
@@ -212,9 +212,8 @@ def _tops(z: torch.Tensor, w: torch.Tensor, plan: RowPlan, sums: RowSums, space:
             found[name] = sums.sums["top"]
             continue
         found[name] = torch.zeros_like(sums.sums["top"])
-        prepared = space.prepared(z, w)
         for start, stop in tiles(z.shape[0], z.shape[1], z.device):
-            found[name][start:stop] = top_agreement(z[start:stop], w[start:stop], k, ordered, prepared)
+            found[name][start:stop] = top_agreement(z[start:stop], w[start:stop], k, ordered)
     return found
 
 

@@ -1,15 +1,18 @@
 """Triton kernel of the last step: every statistic of a row in float64 from its sums, in one launch.
 
-The formulas are those of `sums.RowSums.finish`, which other backends run as some hundred small operations of torch; a
-decoding step has too few rows to pay for so many launches.
+The formulas are those of `formulas`, which other backends run as some hundred small operations of torch; a decoding step
+has too few rows to pay for so many launches.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import triton
 import triton.language as tl
 
+from kcverify.runtime import formulas
 from kcverify.runtime.gpu.finish import WIDE_NAMES, log1p
 from kcverify.runtime.gpu.tiles import WIDE, put
 from kcverify.runtime.sums import COLUMNS
@@ -31,27 +34,15 @@ _WIDE_HIGH, _WIDE_LOW, _LSE_P, _LSE_Q = (
 )
 
 
-@triton.jit
-def certificate(kl):
-    """Upper bound of the total variation from the divergence, as `sums.certificate`."""
-    return tl.minimum(tl.sqrt(0.5 * kl) * (1.0 + 2e-5) + 1e-12, 1.0)
+def bound_to_triton(function):
+    """A function of `formulas` as one of the device: its text, with `triton.language` for what it calls."""
+    return triton.jit(FunctionType(function.__code__, {"ops": tl, "__name__": __name__}, function.__name__))
 
 
-@triton.jit
-def divergences(table, rows, total, b, grown, shift, only_p, only_q):
-    """Both KL divergences, total variation, chi-squared and affinity of rows that float32 sums carry."""
-    x, g, d = tl.load(table + _X * rows), tl.load(table + _G * rows), tl.load(table + _D * rows)
-    po, px = tl.load(table + _PO * rows), tl.load(table + _PX * rows)
-    whole, large = total * grown, b >= 1.0
-    forward = tl.where(large, shift - x / total, g / total - (b - shift) + px / total)
-    backward = tl.where(large, (x + d) / whole - shift, (d - g + po) / whole + (b / grown - shift))
-    tv = 0.5 * (tl.load(table + _TV * rows) / whole + only_p + only_q)
-    chi = tl.load(table + _CHI2 * rows) / (whole * grown) + only_q
-    bc = 1.0 - 0.5 * (tl.load(table + _BC * rows) / total + only_p + only_q)
-    return (
-        tl.maximum(forward, 0.0), tl.maximum(backward, 0.0), tl.minimum(tl.maximum(tv, 0.0), 1.0), tl.maximum(chi, 0.0),
-        tl.minimum(tl.maximum(bc, 0.0), 1.0),
-    )  # fmt: skip
+divergences, entropies, ends, certificate, chosen = (
+    bound_to_triton(f)
+    for f in (formulas.divergences, formulas.entropies, formulas.ends, formulas.certificate, formulas.chosen)
+)
 
 
 @triton.jit
@@ -72,10 +63,12 @@ def statistics_kernel(
     wide += row
     total, grown, b = tl.load(table + _S * rows), tl.load(table + _GROWN * rows), tl.load(table + _B * rows)
     shift = tl.where(b < -0.5, tl.log(tl.maximum(grown, 0.0)), log1p(b))
-    only_p, only_q = tl.load(table + _PO * rows) / total, tl.load(table + _PX * rows) / (total * grown)
-    forward, backward, tv, chi, bc = divergences(table, rows, total, b, grown, shift, only_p, only_q)
-    hp = tl.maximum(tl.log(total) - tl.load(table + _U * rows) / total, 0.0)
-    hq = tl.maximum(tl.log(total) + shift - tl.load(table + _Q * rows) / (total * grown), 0.0)
+    forward, backward, tv, chi, bc = divergences(
+        total, grown, b, shift, tl.load(table + _X * rows), tl.load(table + _G * rows), tl.load(table + _D * rows),
+        tl.load(table + _PO * rows), tl.load(table + _PX * rows), tl.load(table + _TV * rows),
+        tl.load(table + _CHI2 * rows), tl.load(table + _BC * rows),
+    )  # fmt: skip
+    hp, hq = entropies(total, grown, shift, tl.load(table + _U * rows), tl.load(table + _Q * rows))
     tv, forward = tl.where(far, tl.load(wide), tv), tl.where(far, tl.load(wide + rows), forward)
     backward, chi = tl.where(far, tl.load(wide + 2 * rows), backward), tl.where(far, tl.load(wide + 3 * rows), chi)
     bc, hp = tl.where(far, tl.load(wide + 4 * rows), bc), tl.where(far, tl.load(wide + 5 * rows), hp)
@@ -83,16 +76,15 @@ def statistics_kernel(
     forward, backward = tl.where(lost, inf, forward), tl.where(gained, inf, backward)
     chi = tl.where(lost, inf, chi)
     if CERTIFIED:
-        bound = certificate(forward)
-        decided = (bound <= LIMIT) | ((tl.load(table + _UNSWEPT * rows) > 0.0) & (far == 0))
-        tv = tl.where(decided, tl.minimum(bound, LIMIT), tv)
+        tv = chosen(tv, certificate(forward), (tl.load(table + _UNSWEPT * rows) > 0.0) & (far == 0), LIMIT)
     pilot, raw_high, raw_low = (
         tl.load(table + _PILOT * rows),
         tl.load(table + _HIGH * rows),
         tl.load(table + _LOW * rows),
     )
-    high = tl.where(far, tl.load(wide + _WIDE_HIGH * rows), (raw_high - pilot) * scale - shift)
-    low = tl.where(far, tl.load(wide + _WIDE_LOW * rows), (raw_low - pilot) * scale - shift)
+    high, low = ends(raw_high, raw_low, pilot, shift, scale)
+    high = tl.where(far, tl.load(wide + _WIDE_HIGH * rows), high)
+    low = tl.where(far, tl.load(wide + _WIDE_LOW * rows), low)
     mismatch = lost | gained
     drift = tl.where(mismatch, inf, tl.load(table + _DRIFT * rows))
     span = tl.where(mismatch, inf, raw_high - raw_low)

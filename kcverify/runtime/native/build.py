@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -30,7 +31,7 @@ class BuildError(Exception):
 
 @lru_cache(maxsize=1)
 def compiler() -> tuple[str, ...]:
-    """Command and flags of the system's C++ compiler (the variable CXX, else c++, g++, clang++).
+    """Command and flags of the system's C++ compiler (the words of the variable CXX, else c++, g++, clang++).
 
     Raises BuildError where there is none, and on x86 without AVX2 and FMA, where the kernel would be slower than torch.
     """
@@ -41,12 +42,16 @@ def compiler() -> tuple[str, ...]:
         if level is None:
             raise BuildError("this processor lacks AVX2 or FMA")
         flags = (*FLAGS, level)
-    named = os.environ.get("CXX")
-    for name in (named,) if named else ("c++", "g++", "clang++"):
+    named = os.environ.get("CXX", "").strip()
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise BuildError(f"CXX={named} is no command: {error}") from None
+    for name in words[:1] or ("c++", "g++", "clang++"):
         path = shutil.which(name)
         if path:
-            return (path, *flags)
-    raise BuildError(f"no C++ compiler: {named or 'c++, g++, clang++'} not found")
+            return (path, *words[1:], *flags)
+    raise BuildError(f"no C++ compiler: {words[0] if words else 'c++, g++, clang++'} not found")
 
 
 def cache_folder() -> Path:

@@ -3,13 +3,21 @@
 // the pilot and no new maximum; a block that breaks an assumption is done again from the first-level cache. The pilot
 // shift follows the reference's running arg-max; all sums move to a new maximum and pilot in closed form.
 // Sweep two, where something needs the normaliser first, runs backwards so that it starts in the cache.
-static constexpr int BLOCK = 2048, MOST_BLOCKS = 262144 / BLOCK + 1;
+static constexpr int BLOCK = 2048, PART = 256, MOST_BLOCKS = 262144 / BLOCK + 1;
 #if KC_SOFTMAX
-static constexpr double REACH = 30.0;  // drift from the pilot beyond which float32 sums are not trusted
+// How far from the pilot a drift may lie: the series of a level, and where float32 sums are not trusted any more.
+static constexpr double LEVELS[] = {0.25, 0.5, 30.0};
 #endif
 
 struct Sums { double S = 0, PO = 0, A = 0, G = 0, PX = 0, D = 0, U = 0, Q = 0, gross = 0; };
-struct Lanes { vf S{}, PO{}, A{}, G{}, PX{}, D{}, U{}, Q{}, high = all(NONE), low = all(INFINITY), zx = all(NONE), wx = all(NONE); };
+// Sums in float32, of PART tokens and then of the parts, so that equal terms do not round all one way; Q lacks A + D + U.
+struct Lanes {
+  vf S{}, PO{}, A{}, G{}, PX{}, D{}, U{}, UO{}, Q{}, high = all(NONE), low = all(INFINITY), zx = all(NONE), wx = all(NONE);
+  void add(const Lanes& k) {
+    S += k.S; PO += k.PO; A += k.A; G += k.G; PX += k.PX; D += k.D; U += k.U; UO += k.UO; Q += k.Q;
+    high = larger(high, k.high); low = smaller(low, k.low); zx = larger(zx, k.zx); wx = larger(wx, k.wx);
+  }
+};
 struct Range { float high = NONE, low = INFINITY; bool masked = false; };
 
 #if KC_TOP
@@ -35,8 +43,8 @@ struct Row {
   float m = NONE, c = 0, pilot = NONE;  // maximum, pilot shift, and the reference's logit where the shift was taken
   double high = -INFINITY, low = INFINITY;
   int64_t lost = 0, gained = 0;
-  bool started = false, anchored = false, seen_z = false, seen_w = false, broken = false, wild = false, unswept = false;
-  bool large = false, fixed = false;  // some drift exceeds 1/2; the pilot stays
+  bool started = false, anchored = false, seen_z = false, seen_w = false, broken = false, wild = false, unswept = false, fixed = false;  // fixed: the pilot stays
+  int level = 0;  // of LEVELS, what the drifts so far need
   Range range[MOST_BLOCKS];
   double b = 0, grown = 1, TV = 0, CHI2 = 0, BC = 0;
 #if KC_TOP
@@ -67,16 +75,18 @@ struct Row {
   // Start again with the maximum known and a fixed pilot.
   void restart(float nc) {
     float top = m;
-    const In *first = z, *second = w;
-    int64_t tokens = width;
-    float t = scale;
-    *this = Row();
-    z = first; w = second; width = tokens; scale = t; m = top; c = nc; pilot = INFINITY;
+    Row fresh{z, w, width, scale};
+    *this = fresh;
+    m = top; c = nc; pilot = INFINITY;
     started = anchored = fixed = true;
   }
 
-  bool near(float hi, float lo, double reach) const {
-    return ((double)hi - c) * scale <= reach && ((double)lo - c) * scale >= -reach;
+  // The level that a block's drifts need, 3 beyond all.
+  int needs(float hi, float lo) const {
+    double above = ((double)hi - c) * scale, below = (c - (double)lo) * scale;
+    int at = 0;
+    while (at < 3 && !(above <= LEVELS[at] && below <= LEVELS[at])) at++;
+    return at;
   }
 #endif
   void widen(float hi, float lo, int at) {
@@ -86,9 +96,9 @@ struct Row {
   }
 };
 
-// One vector of tokens. SMALL: |d| <= 1/2. MASK: 0 all finite, 1 some absent, 2 some that only the candidate has.
+// One vector of tokens. LEVEL: of LEVELS. MASK: 0 all finite, 1 some absent, 2 some that only the candidate has.
 // EXACT keeps the part of w-z that a far pilot would round away.
-template <bool SMALL, int MASK, bool EXACT>
+template <int LEVEL, int MASK, bool EXACT>
 static inline __attribute__((always_inline)) void tokens(vf a, vf b, const Row& r, Lanes& k) {
   vi has_p{}, has_q{}, both{};
   if (MASK) { has_p = a > all(NONE); has_q = b > all(NONE); both = has_p & has_q; }
@@ -109,17 +119,18 @@ static inline __attribute__((always_inline)) void tokens(vf a, vf b, const Row& 
     d = both ? d : all(0);
     k.PO += only ? e : all(0);
 #if KC_ENTROPY
-    k.U += only ? e * x : all(0);
+    k.UO += only ? e * x : all(0);
 #endif
     e = both ? e : all(0);
   }
-  if (SMALL) { g = excess_small(d); t = d + g; } else excess(d, t, g);
+  if (LEVEL < 2) { g = excess_small<LEVEL == 0>(d); t = d + g; } else excess(d, t, g);
   k.S += e; k.A += e * d; k.G += e * g;
-#if KC_REVERSE
-  k.D += e * t * d;
+#if KC_REVERSE || KC_ENTROPY
+  vf grown = e * t;
+  k.D += grown * d;
 #endif
 #if KC_ENTROPY
-  k.U += e * x; k.Q += (e + e * t) * (x + d);
+  k.U += e * x; k.Q += grown * x;
 #endif
   if (MASK == 2) {
     vi only = has_q & ~has_p;
@@ -137,8 +148,9 @@ static inline __attribute__((always_inline)) void tokens(vf a, vf b, const Row& 
 
 #if KC_SOFTMAX
 static inline void fold(const Lanes& k, Sums& s) {
-  s.S += total(k.S); s.PO += total(k.PO); s.A += total(k.A); s.G += total(k.G); s.PX += total(k.PX);
-  s.D += total(k.D); s.U += total(k.U); s.Q += total(k.Q);
+  double A = total(k.A), D = total(k.D), U = total(k.U);
+  s.S += total(k.S); s.PO += total(k.PO); s.A += A; s.G += total(k.G); s.PX += total(k.PX);
+  s.D += D; s.U += U + total(k.UO); s.Q += total(k.Q) + A + D + U;
 }
 #endif
 

@@ -59,8 +59,7 @@ static void finish(Row& r) {
 // Rows of `width` tokens at `z + i z_step`, `w + i w_step` (in elements); `out` has OUTPUTS doubles a row.
 extern "C" void kcverify_rows(const In* z, const In* w, int64_t rows, int64_t width, int64_t z_step, int64_t w_step, double scale, double* out) {
   for (int64_t i = 0; i < rows; i++) {
-    Row r;
-    r.z = z + i * z_step; r.w = w + i * w_step; r.width = width; r.scale = (float)scale;
+    Row r{z + i * z_step, w + i * w_step, width, (float)scale};
     sweep_one(r);
     double* o = out + i * OUTPUTS;
     for (int k = 0; k < OUTPUTS; k++) o[k] = 0;

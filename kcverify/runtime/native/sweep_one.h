@@ -33,8 +33,12 @@ static Scan scan(const Row& r, int64_t lo, int n) {
 }
 
 #if KC_SOFTMAX
-template <bool SMALL, int MASK> static void sum_block(Row& r, int64_t lo, int n, Lanes& k) {
-  vectors(r.z + lo, r.w + lo, n, [&](vf a, vf b) { tokens<SMALL, MASK, true>(a, b, r, k); });
+template <int LEVEL, int MASK> static void sum_block(Row& r, int64_t lo, int n, Lanes& sum) {
+  for (int at = 0; at < n; at += PART) {
+    Lanes k;
+    vectors(r.z + lo + at, r.w + lo + at, n - at < PART ? n - at : PART, [&](vf a, vf b) { tokens<LEVEL, MASK, true>(a, b, r, k); });
+    sum.add(k);
+  }
 }
 #endif
 
@@ -55,25 +59,29 @@ static void general(Row& r, int64_t lo, int n, int at) {
   if (f.zx > NONE && (f.zx > r.m || f.common > r.pilot || !r.anchored)) follow(r, lo, n, f.zx, f.common);
   else if (!r.started && f.gained) r.rebase(f.wx, 0.0f);  // until the reference shows a token
   if ((!common && !f.lost && !f.gained) || r.wild) return;
-  if (common && !r.near(f.high, f.low, REACH)) { r.wild = true; return; }
+  int level = common ? r.needs(f.high, f.low) : 0;
+  if (level > 2) { r.wild = true; return; }
   Lanes k;
-  bool small = !common || r.near(f.high, f.low, 0.5);
-  if (f.gained) small ? sum_block<true, 2>(r, lo, n, k) : sum_block<false, 2>(r, lo, n, k);
-  else if (f.masked) small ? sum_block<true, 1>(r, lo, n, k) : sum_block<false, 1>(r, lo, n, k);
-  else small ? sum_block<true, 0>(r, lo, n, k) : sum_block<false, 0>(r, lo, n, k);
+  if (f.gained) level < 2 ? sum_block<1, 2>(r, lo, n, k) : sum_block<2, 2>(r, lo, n, k);
+  else if (f.masked) level < 2 ? sum_block<1, 1>(r, lo, n, k) : sum_block<2, 1>(r, lo, n, k);
+  else level < 2 ? sum_block<1, 0>(r, lo, n, k) : sum_block<2, 0>(r, lo, n, k);
   fold(k, r.s);
 #endif
 }
 
 // A full block under the assumptions; false where one does not hold, and then nothing was counted.
-template <bool SMALL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int at) {
+template <int LEVEL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int at) {
   for (int pass = 0; pass < 2; pass++) {
     Lanes k;
-    for (int j = 0; j < BLOCK; j += 2 * LANES) {
-      vf a0, a1, b0, b1;
-      load_pair(r.z + lo + j, a0, a1); load_pair(r.w + lo + j, b0, b1);
-      ahead(r.z + lo + j); ahead(r.w + lo + j);
-      tokens<SMALL, 0, EXACT>(a0, b0, r, k); tokens<SMALL, 0, EXACT>(a1, b1, r, k);
+    for (const In *z = r.z + lo, *w = r.w + lo, *end = z + BLOCK; z < end;) {
+      Lanes part;
+      for (const In* stop = z + PART; z < stop; z += 2 * LANES, w += 2 * LANES) {
+        vf a0, a1, b0, b1;
+        load_pair(z, a0, a1); load_pair(w, b0, b1);
+        ahead(z); ahead(w);
+        tokens<LEVEL, 0, EXACT>(a0, b0, r, part); tokens<LEVEL, 0, EXACT>(a1, b1, r, part);
+      }
+      k.add(part);
     }
     float zx = largest(k.zx), hi = largest(k.high), lw = smallest(k.low);
     bool finite = std::isfinite(total(k.G));
@@ -84,7 +92,8 @@ template <bool SMALL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int
       continue;
     }
     if (!finite || zx > r.m) return false;
-    if (!r.near(hi, lw, SMALL ? 0.5 : REACH)) { r.large = true; return false; }
+    int needed = r.needs(hi, lw);
+    if (needed > LEVEL) { r.level = needed < 2 ? needed : 2; return false; }
 #else
     if (!finite) return false;
 #endif
@@ -113,10 +122,11 @@ static void sweep_one(Row& r) {
     if (hopeful && n == BLOCK) {
 #if KC_SOFTMAX
       bool close = std::fabs(r.c) < 0.5f;
-      if (!r.large && (close ? optimistic<true, false>(r, lo, at) : optimistic<true, true>(r, lo, at))) continue;
-      if (r.large && optimistic<false, true>(r, lo, at)) continue;
+      if (r.level == 0 && (close ? optimistic<0, false>(r, lo, at) : optimistic<0, true>(r, lo, at))) continue;
+      if (r.level == 1 && (close ? optimistic<1, false>(r, lo, at) : optimistic<1, true>(r, lo, at))) continue;
+      if (r.level == 2 && optimistic<2, true>(r, lo, at)) continue;
 #else
-      if (optimistic<true, false>(r, lo, at)) continue;
+      if (optimistic<0, false>(r, lo, at)) continue;
 #endif
       failed++;
     }

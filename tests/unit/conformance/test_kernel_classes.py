@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from fractions import Fraction
 
 import pytest
@@ -12,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from kcverify.conformance import ranks, samples  # noqa: E402
 from kcverify.conformance.calibrate import STATES, calibrate, calibrate_class, told_apart  # noqa: E402
+from kcverify.conformance.cheats import NAMES, cheats, right_for  # noqa: E402
 from kcverify.conformance.model import Declared, Derivation, Protocol, Reading, Run, Verdict  # noqa: E402
-from kcverify.conformance.operations import BY_NAME  # noqa: E402
 from kcverify.conformance.table import BY_ID, ROWS, run_class  # noqa: E402
 
 LOCAL = [row for row in ROWS if row.id != "C-ORD-03"]
@@ -39,70 +37,30 @@ def test_the_matrix_says_which_class_is_under_specified(monkeypatch):
     assert [s["state"] for s in found["states"]] == list(STATES)
 
 
-def _oracle(row, args):
-    if row.operations[0] == "embedding":
-        return args[1][args[0]]
-    return BY_NAME[row.operations[0]].oracle(*[x.double() for x in args]).to(args[0].dtype)
-
-
-def cheats(row):
-    """Kernels that pass without the work, each by another door."""
-    kept = {}
-
-    def zeros(*args):
-        return torch.zeros_like(_oracle(row, args))
-
-    def constant(*args):
-        right = _oracle(row, args)
-        return torch.full_like(right, float(right.double().mean()) if right.dim() else 0.5)
-
-    def copy(*args):
-        right = _oracle(row, args)
-        source = args[-1].reshape(-1)
-        return source.repeat(-(-right.numel() // source.numel()))[: right.numel()].reshape(right.shape).clone()
-
-    def stale(*args):
-        shape = _oracle(row, args).shape  # freed here, so that the right answer may lie in the memory that follows
-        return torch.empty(shape, dtype=args[-1].dtype)
-
-    def nan(*args):
-        return torch.full_like(_oracle(row, args), float("nan"))
-
-    def mutating(*args):
-        right = _oracle(row, args)
-        args[-1].zero_()
-        return right
-
-    def cached(*args):
-        key = tuple(x.shape for x in args)
-        return kept.setdefault(key, _oracle(row, args)).clone()
-
-    def deferred(*args):
-        right = _oracle(row, args)
-        out = torch.zeros_like(right)
-        threading.Thread(target=lambda: (time.sleep(0.05), out.copy_(right))).start()
-        return out
-
-    def aliased(*args):
-        right = _oracle(row, args)
-        flat = args[-1].reshape(-1)
-        return flat[: right.numel()].reshape(right.shape) if flat.numel() >= right.numel() else right[..., :0]
-
-    return (zeros, constant, copy, stale, nan, mutating, cached, deferred, aliased)
-
-
 @pytest.mark.parametrize("row", LOCAL, ids=lambda row: row.id)
-@pytest.mark.parametrize("index", range(9), ids=[c.__name__ for c in cheats(LOCAL[0])])
-def test_a_class_rejects_kernels_without_work(row, index):
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_rejects_kernels_without_work(row, name):
     p = row.protocol
     quick = Protocol(2, p.distributions[:2], p.seed, p.confidence, p.shapes)
-    assert run_class(row, cheats(row)[index], protocol=quick).verdict is Verdict.VIOLATION
+    kernel = cheats(right_for(row.operations[0], row.declared))[name]
+    assert run_class(row, kernel, protocol=quick).verdict is Verdict.VIOLATION
+
+
+def test_a_result_that_is_part_of_an_operand_is_no_result():
+    """It changes when the operand does."""
+    run = run_class(BY_ID["C-PRC-03"], lambda a, b: a.mul_(1.0))
+    assert run.verdict is Verdict.VIOLATION
+    assert {d.code.slug for d in run.findings} >= {"output_deferred"}
 
 
 def test_mutated_operands_and_kept_results_are_named():
     row = BY_ID["C-PRC-01"]
-    for index, slug in ((5, "inputs_changed"), (6, "result_cached")):
-        run = run_class(row, cheats(row)[index])
+    for name, slug in (
+        ("mutated_input", "inputs_changed"),
+        ("cached", "result_cached"),
+        ("deferred", "output_deferred"),
+    ):
+        run = run_class(row, cheats(right_for("matmul", row.declared))[name])
         assert slug in {d.code.slug for d in run.findings}
 
 

@@ -49,11 +49,14 @@ def test_a_broken_row_without_a_next_token_fails_all_the_same(files: Path, execu
     bad = run(files, clauses, "broken.npy", executor=executor)
     assert bad["verdict"] == "fail" and bad["measured"]["rows"]["invalid"] == 40
     good = run(files, clauses, "z.npy", executor=executor)
-    assert good["measured"]["rows"] == {"total": 120, "invalid": 0} | {
+    assert good["measured"]["rows"] == {"total": 160, "invalid": 0} | {
         f"support_{side}_only": 0 for side in ("reference", "candidate")
     }
-    assert any(note.startswith("40 of 160 rows were left out") for note in good["measured"]["notes"])
-    assert not any("left out" in note for note in run(files, SPAN, "z.npy", executor=executor)["measured"]["notes"])
+    rows = {c["name"]: c["evidence"]["rows"] for c in good["measured"]["clauses"]}
+    assert rows.pop("ratio") == 120 and set(rows.values()) == {160}
+    assert "40 rows have no sampled token and are not counted by ratio" in good["measured"]["notes"]
+    plain = run(files, SPAN, "z.npy", executor=executor)["measured"]["notes"]
+    assert not any("sampled token" in note for note in plain)
 
 
 def test_requests_that_the_observations_lack_never_pass(files: Path) -> None:

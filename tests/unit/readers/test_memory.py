@@ -37,9 +37,28 @@ def benchmark() -> Any:
 def test_growth_over_start_up(name: str, tmp_path: Path) -> None:
     module = benchmark()
     path = tmp_path / "file"
-    requests, tokens, _, growth = module.measured(module.FILES[name], path, MEGABYTES << 20)
+    module.FILES[name](path, MEGABYTES << 20)
+    requests, tokens, _, growth = module.measured([path])
     assert path.stat().st_size > 180 << 20
     assert requests > 10
     assert tokens > requests
     assert growth < MEGABYTES
     path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+@pytest.mark.parametrize("name", ["json lines", "npy"])
+def test_growth_of_a_comparison(name: str, tmp_path: Path) -> None:
+    """Two files of 100 MB each."""
+    module = benchmark()
+    paths = [tmp_path / side for side in ("a", "b")]
+    for path in paths:
+        module.FILES[name](path, MEGABYTES << 19)
+    requests, rows, _, growth = module.measured(paths)
+    assert sum(path.stat().st_size for path in paths) > 180 << 20
+    assert requests > 5
+    assert rows > requests
+    assert growth < MEGABYTES
+    for path in paths:
+        path.unlink()

@@ -339,6 +339,7 @@ def test_readings_of_rows_merge_and_decide_after_enough_requests() -> None:
     assert whole.report()["clauses"] == right.report()["clauses"]
     words = {c["name"]: c["verdict"] for c in whole.report()["clauses"]}
     assert words["ess"] == words["text"] == words["ece"] == "pass"
+    assert all("no confidence" in entry(whole, name)["reason"] for name in ("ess", "text", "ece"))
     few = {c["name"]: c["verdict"] for c in measured(data[:2]).report()["clauses"]}
     assert few["ess"] == few["text"] == few["ece"] == "inconclusive"
 

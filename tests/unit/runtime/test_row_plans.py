@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 
+from kcverify.runtime.agreement import top_agreement
+from kcverify.runtime.oracle import oracle_top
 from kcverify.runtime.rows import STATISTICS, RowPlan, Workspace, row_statistics
 
 torch.set_num_threads(1)
@@ -98,3 +100,19 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(width: int) -> None:
             for name, column in together.values.items():
                 assert torch.equal(alone.values[name].nan_to_num(-7.0), column[row : row + 1].nan_to_num(-7.0)), name
     torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("steps", [None, 4, 16])
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_agreement_of_wide_rows_is_that_of_whole_rows(steps: int | None, k: int) -> None:
+    """Wide rows are decided by their largest chunks; coarse logits tie at every boundary, banned tokens leave few."""
+    g = torch.Generator().manual_seed(k)
+    z = torch.randn(8, 12_345, generator=g) * 3
+    w = z + 0.02 * torch.randn(8, 12_345, generator=g)
+    if steps:
+        z, w = (z * steps).round() / steps, (w * steps).round() / steps
+    z[0, torch.rand(12_345, generator=g) > 3e-4], w[1, 5:] = -torch.inf, -torch.inf
+    for ordered in (False, True) if k > 1 else (False,):
+        got = top_agreement(z, w, k, ordered).tolist()
+        assert got == [oracle_top(z[i : i + 1], w[i : i + 1], k, ordered)[0] for i in range(8)]
+        assert got == [float(top_agreement(z[i : i + 1], w[i : i + 1], k, ordered)) for i in range(8)]

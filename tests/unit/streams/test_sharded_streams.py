@@ -11,11 +11,15 @@ import pytest
 from kcverify.cli import main
 from kcverify.diagnostics import InputError
 from kcverify.executors.pool import Answer, Processes, Serial
-from kcverify.streams.compare import compare
-from kcverify.streams.sharded import open_sides
+from kcverify.executors.runs import Reports
+from kcverify.streams.observing import Options
+from kcverify.streams.shard_runs import Spread
+from kcverify.streams.sharded import compare_sides
 
 DATA = Path(__file__).parents[2] / "data" / "streams"
 DECLARE = ("temperature=1", "logprobs_mode=raw")
+SERIAL = Serial()
+SOUND = ("q00", "q02", "q04", "q06", "q08", "q10")
 
 
 def drifted(line: dict[str, Any]) -> dict[str, Any]:
@@ -60,8 +64,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def answer(a: Path, b: Path) -> dict[str, Any]:
-    return compare(*open_sides(str(a), str(b), DECLARE, DECLARE))
+def answer(a: Path, b: Path, executor: Any = SERIAL) -> dict[str, Any]:
+    return compare_sides(str(a), str(b), DECLARE, DECLARE, spread=Spread(executor))
 
 
 def test_shards_give_the_numbers_of_the_whole(folder: Path) -> None:
@@ -70,42 +74,102 @@ def test_shards_give_the_numbers_of_the_whole(folder: Path) -> None:
     shards = answer(folder / "a", folder / "b")
     assert numbers(shards) == numbers(whole)
     assert shards["reference"]["notes"][0] == "3 files; requests are paired within shards of one name"
+    assert shards["shards"] == {"total": 3, "compared": 3, "matched_by": "name", "across": 0, "unclear": 0, "lost": []}
     assert numbers(answer(folder / "a", folder / "b.jsonl")) == numbers(whole)
     assert numbers(answer(folder / "a" / "part-*.jsonl", folder / "b")) == numbers(whole)
 
 
 class Backwards:
-    """Answers the last job first, and loses one."""
+    """Answers the last job first."""
 
     def map(self, function: Any, jobs: Any) -> Any:
         for index in reversed(range(len(jobs))):
+            yield Answer(index, function(jobs[index]))
+
+
+class Losing:
+    """Loses one job."""
+
+    def map(self, function: Any, jobs: Any) -> Any:
+        for index in range(len(jobs)):
             yield Answer(index, lost="gone") if index == 1 else Answer(index, function(jobs[index]))
 
 
-@pytest.mark.parametrize("executor", [Serial(), Processes(2), Backwards()], ids=["serial", "processes", "backwards"])
+@pytest.mark.parametrize("executor", [Processes(2), Backwards()], ids=["processes", "backwards"])
 def test_an_executor_changes_nothing(folder: Path, executor: Any) -> None:
-    whole = answer(folder / "a", folder / "b")
-    sides = open_sides(str(folder / "a"), str(folder / "b"), DECLARE, DECLARE, executor)
-    assert json.dumps(compare(*sides)) == json.dumps(whole)
-    again = open_sides(str(folder / "a"), str(folder / "b.jsonl"), DECLARE, DECLARE, executor)
-    assert json.dumps(compare(*again)) == json.dumps(answer(folder / "a", folder / "b.jsonl"))
+    assert json.dumps(answer(folder / "a", folder / "b", executor)) == json.dumps(answer(folder / "a", folder / "b"))
+    one = answer(folder / "a", folder / "b.jsonl", executor)
+    assert json.dumps(one) == json.dumps(answer(folder / "a", folder / "b.jsonl"))
 
 
 @pytest.mark.needs("ray")
 def test_ray_changes_nothing(folder: Path) -> None:
     from kcverify.executors.cluster import Ray
 
-    whole = answer(folder / "a", folder / "b")
-    sides = open_sides(str(folder / "a"), str(folder / "b"), DECLARE, DECLARE, Ray(2))
-    assert json.dumps(compare(*sides)) == json.dumps(whole)
+    assert json.dumps(answer(folder / "a", folder / "b", Ray(2))) == json.dumps(answer(folder / "a", folder / "b"))
+
+
+def test_a_lost_shard_is_said_and_nothing_passes(folder: Path) -> None:
+    for path in folder.glob("[ab]/*.jsonl"):  # records without a placeholder, which would decide by itself
+        write(path, [r for r in map(json.loads, path.read_text().splitlines()) if r["custom_id"] in SOUND])
+    found = answer(folder / "a", folder / "b", Losing())
+    assert found["shards"]["lost"] == [{"shard": "part-1", "reason": "gone"}]
+    assert (found["verdict"], found["exit_code"], found["requests"]["pairs"]) == ("incomplete", 3, 4)
+    assert answer(folder / "a", folder / "b")["verdict"] == "comparable"
 
 
 def test_a_damaged_shard_is_said_by_an_executor_too(folder: Path) -> None:
     path = folder / "a" / "part-2.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
-    for executor in (None, Processes(1)):
+    for executor in (Serial(), Processes(1)):
         with pytest.raises(InputError, match=r"part-2\.jsonl"):
-            compare(*open_sides(str(folder / "a"), str(folder / "b"), DECLARE, DECLARE, executor))
+            answer(folder / "a", folder / "b", executor)
+
+
+def test_requests_in_other_shards_are_paired_across_them(folder: Path) -> None:
+    whole = answer(folder / "a.jsonl", folder / "b.jsonl")
+    records = [drifted(record) for record in lines()]
+    for i in range(3):
+        write(folder / "c" / f"part-{i}.jsonl", records[i::3])
+    found = answer(folder / "a", folder / "c")
+    assert (found["requests"]["pairs"], found["shards"]["across"]) == (12, 6)
+    assert found["findings"][0]["evidence"]["count"] == whole["findings"][0]["evidence"]["count"]
+    rows = ("value", "lower", "upper")
+    assert [[r[k] for k in rows] for r in found["estimators"]] == [[r[k] for k in rows] for r in whole["estimators"]]
+    assert json.dumps(answer(folder / "a", folder / "c", Processes(2))) == json.dumps(found)
+
+
+def test_ids_that_several_shards_use_are_not_paired_across_them(folder: Path) -> None:
+    for path in sorted(folder.glob("[ab]/*.jsonl")):
+        records = [json.loads(raw) for raw in path.read_text().splitlines()]
+        gone = {"a": "part-1", "b": "part-2"}[path.parent.name] == path.stem
+        write(path, [{**record, "custom_id": f"q{i}"} for i, record in enumerate(records[: 3 if gone else 4])])
+    found = answer(folder / "a", folder / "b")
+    assert (found["requests"]["pairs"], found["shards"]["across"], found["shards"]["unclear"]) == (10, 0, 1)
+    assert "requests_unmatched" in [f["slug"] for f in found["findings"]]
+    assert any("ids that several shards use" in line for line in found["assumptions"])
+
+
+def test_a_finished_shard_is_not_compared_again(folder: Path) -> None:
+    told: list[str] = []
+    spread = Spread(Serial(), folder / "r", Reports("compared", told.append))
+
+    def again() -> str:
+        told.clear()
+        return json.dumps(compare_sides(str(folder / "a"), str(folder / "b"), DECLARE, DECLARE, spread=spread))
+
+    before = again()
+    assert told[-1].startswith("3 shards, 54 rows in ") and told[-1].endswith(" rows/s")
+    sorted((folder / "r").glob("*.state"))[0].unlink()
+    assert again() == before and told[0] == "2 of 3 shards were compared before"
+    damaged = sorted((folder / "r").glob("*.state"))[1]
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    assert again() == before and "its record is damaged" in told[0]
+    path = folder / "b" / "part-1.jsonl"
+    path.write_text(path.read_text().replace("-0.0", "-0.1", 1) + "\n")
+    assert again() and told[0].startswith("shard part-1 is compared again: ") and "changed since" in told[0]
+    with pytest.raises(InputError, match="options"):
+        compare_sides(str(folder / "a"), str(folder / "b"), DECLARE, DECLARE, Options(project="trl"), spread)
 
 
 def test_the_command_takes_folders(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +213,7 @@ def test_shards_of_two_declarations_are_refused(folder: Path) -> None:
         side = folder / "a" / f"part-{i}.jsonl.kcverify.json"
         side.write_text(json.dumps({"temperature": heat}), encoding="utf-8")
     with pytest.raises(InputError, match=r"temperature is 1\.0 in .*part-0\.jsonl and 0\.7 in .*part-1\.jsonl"):
-        compare(*open_sides(str(folder / "a"), str(folder / "b"), DECLARE[1:], DECLARE))
+        compare_sides(str(folder / "a"), str(folder / "b"), DECLARE[1:], DECLARE)
 
 
 def test_an_empty_folder_is_said(folder: Path) -> None:

@@ -163,3 +163,15 @@ def test_a_folder_that_others_may_write_into_is_not_used(fresh: Path) -> None:
     assert cache_folder() == fresh
     fresh.chmod(0o777)
     assert cache_folder() != fresh
+
+
+@needs_compiler
+def test_the_compiler_may_be_named_with_flags(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "c++ -DKC_NAMED='a b'")
+    assert compiler()[1] == "-DKC_NAMED=a b"
+    assert library.unavailable(*rows(), PLAN) == ""
+    for text, reason in (("c++ 'x", "CXX=c\\+\\+ 'x is no command"), ("nowhere -O2", "nowhere not found")):
+        compiler.cache_clear()
+        monkeypatch.setenv("CXX", text)
+        with pytest.raises(BuildError, match=reason):
+            compiler()

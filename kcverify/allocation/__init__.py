@@ -1,0 +1,1 @@
+"""Which format for which module: sensitivity, the cheapest assignment that keeps a contract, and maps of drift."""

@@ -1,0 +1,52 @@
+"""bitsandbytes' 4-bit and 8-bit formats as kernels of one product on a processor, read back by its own functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bitsandbytes as bnb
+import torch
+from bitsandbytes import functional as BF
+from torch import Tensor
+
+
+def _four(name: str, w: Tensor) -> tuple[Tensor, Any]:
+    codes, state = BF.quantize_4bit(w.contiguous(), quant_type=name, blocksize=64)
+    return codes, state
+
+
+def _eight(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes int8 and the largest size of every row."""
+    codes, peaks, _ = BF.int8_vectorwise_quant(x.half())
+    return codes, peaks
+
+
+def weights(name: str, w: Tensor) -> Tensor:
+    """What the codes and scales stand for, `[N, K]`."""
+    if name == "int8":
+        codes, peaks = _eight(w)
+        return codes.double() * peaks.double()[:, None] / 127
+    codes, state = _four(name, w)
+    found: Tensor = BF.dequantize_4bit(codes, state)
+    return found
+
+
+def inputs(name: str, x: Tensor) -> Tensor:
+    """What the kernel multiplies with the weight."""
+    if name == "int8":
+        codes, peaks = _eight(x)
+        return codes.double() * peaks.double()[:, None] / 127
+    return x
+
+
+def eager(name: str, x: Tensor, w: Tensor) -> Tensor:
+    """The product: int8 codes on both sides, or a 4-bit weight that is expanded first."""
+    if name == "int8":
+        (a, row_peaks), (b, column_peaks) = _eight(x), _eight(w)
+        product = BF.int8_linear_matmul(a, b)
+        out: Tensor = BF.int8_mm_dequant(product, row_peaks, column_peaks)
+        return out.to(x.dtype)
+    codes, state = _four(name, w)
+    with torch.no_grad():
+        found: Tensor = bnb.matmul_4bit(x, codes.t(), quant_state=state)
+    return found

@@ -1,0 +1,1 @@
+"""What other systems read: alert rules, analysis templates, hooks, objectives, events, annotations, telemetry."""

@@ -1,0 +1,137 @@
+"""A request as the gateway reads it: what matters for routing and measuring, and its body for each upstream."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcverify.routing.table import Routed
+
+_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
+FORWARDED = (b"authorization", b"accept", b"traceparent", b"tracestate", b"openai-organization", b"openai-project")
+SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "n", "presence_penalty",
+    "frequency_penalty", "repetition_penalty", "logit_bias", "stop", "response_format",
+)  # fmt: skip
+"""Parameters that a replay needs."""
+
+
+class AskedError(Exception):
+    """A request that cannot be read; `code` is one of `answers.ERRORS`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Asked:
+    """One request. `kind` is `completions` or `chat`; `began` is that of `time.perf_counter`, `at` milliseconds since 1970.
+
+    `tags` are those of the header `X-Kcverify-Tags` and of the body's `metadata`.
+    """
+
+    request_id: str
+    kind: str
+    body: bytes
+    fields: Mapping[str, Any]
+    headers: Mapping[str, str]
+    began: float
+    at: int
+    routed: Routed
+    tags: frozenset[str] = frozenset()
+    tried: list[str] = field(default_factory=list)
+
+    @property
+    def stream(self) -> bool:
+        """Whether the client wants parts as they come."""
+        return self.fields.get("stream") is True
+
+    @property
+    def temperature(self) -> float | None:
+        """The sampling temperature, 1 where none is given; None for what is no number."""
+        value = self.fields.get("temperature")
+        if value is None:
+            return 1.0
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+        return float(value)
+
+    @property
+    def prompt(self) -> list[int] | None:
+        """Token ids of the prompt where the client gave them."""
+        value = self.fields.get("prompt")
+        if isinstance(value, list) and value and all(type(x) is int for x in value):
+            return value
+        return None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the client asks for log-probabilities itself."""
+        value = self.fields.get("logprobs")
+        return value is not None and value is not False
+
+    def for_upstream(self, model: str | None, extra: Mapping[str, Any]) -> bytes:
+        """The body, with another model's name and more fields where needed; else the client's own bytes."""
+        if model is None and not extra:
+            return self.body
+        out = {**self.fields, **extra}
+        if model is not None:
+            out["model"] = model
+        return json.dumps(out).encode()
+
+
+def injected(asked: Asked, top: int) -> dict[str, Any]:
+    """The fields that measuring needs and the client did not ask for."""
+    if asked.wants_logprobs:
+        return {"return_token_ids": True}
+    if asked.kind == "chat":
+        return {"logprobs": True, "top_logprobs": top, "return_token_ids": True, "return_tokens_as_token_ids": True}
+    return {"logprobs": top, "return_token_ids": True, "return_tokens_as_token_ids": True}
+
+
+def request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The client's `X-Request-Id`, or a new one. Raises AskedError."""
+    given = headers.get(b"x-request-id")
+    if given is None:
+        return secrets.token_hex(16)
+    text = given.decode("latin-1")
+    if not _ID.match(text):
+        raise AskedError(
+            "request_id_invalid", "X-Request-Id must be 1 to 128 printable ASCII characters without spaces"
+        )
+    return text
+
+
+def read_fields(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body. Raises AskedError."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise AskedError("body_invalid", "the body is no JSON") from None
+    if not isinstance(found, dict):
+        raise AskedError("body_invalid", "the body is no JSON object")
+    return found
+
+
+def tags_of(fields: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> frozenset[str]:
+    """Tags of a request."""
+    text = headers.get(b"x-kcverify-tags", b"").decode("latin-1")
+    metadata = fields.get("metadata")
+    more = metadata.get("tags", "") if isinstance(metadata, dict) else ""
+    words = [*text.split(","), *(more.split(",") if isinstance(more, str) else ())]
+    return frozenset(w.strip() for w in words if w.strip())
+
+
+def forwarded(headers: Mapping[bytes, bytes], request_id: str) -> dict[str, str]:
+    """Headers that go to the upstream."""
+    out = {"content-type": "application/json", "x-request-id": request_id}
+    for name in FORWARDED:
+        if name in headers:
+            out[name.decode()] = headers[name].decode("latin-1")
+    return out

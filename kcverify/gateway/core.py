@@ -1,0 +1,239 @@
+"""The gateway: everything that one process holds, and the moves of its route."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kcverify.delivery.machine import HEALTH, ROUTES
+from kcverify.delivery.state import State
+from kcverify.diagnostics import InputError
+from kcverify.elaborate.contract import Contract
+from kcverify.gateway.cells import temperature_of
+from kcverify.gateway.guard import Guard
+from kcverify.gateway.keeper import EVENTS_KEPT, Clock, Keeper
+from kcverify.gateway.log import RequestLog
+from kcverify.gateway.metrics import Metrics
+from kcverify.gateway.observed import Claims
+from kcverify.gateway.origin import provenance
+from kcverify.gateway.settings import Settings
+from kcverify.gateway.upstream import Fault, Upstream
+from kcverify.routing.health import Shift, Where, watched
+from kcverify.routing.table import Router, RouteTable, table_of
+
+TICK_SECONDS = 1.0
+"""Evidence is written, and the state of others read, this often."""
+
+
+class Gateway:
+    """One process in front of its upstreams. `state` is the store's as far as this process knows it."""
+
+    def __init__(self, contract: Contract, settings: Settings, store: str) -> None:
+        self.contract, self.settings = contract, settings
+        self.clock = Clock()
+        self.keeper = Keeper(store, contract, self.clock)
+        self.upstreams = _upstreams(settings)
+        self.metrics = Metrics(contract.name)
+        self.log = RequestLog(settings.log)
+        self.counts: Counter[str] = Counter()
+        self.void: Counter[str] = Counter()
+        self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self.first: dict[int, tuple[Claims, Claims]] = {}
+        self.started = self.clock.now()
+        self.since_left: dict[str, int] = {}
+        self.problem = ""
+        self.closing = False
+        self._left = time.monotonic()
+        self._left_before = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._moving = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the store, take its route, meet the upstreams. Raises InputError where the store cannot be used."""
+        self.state, events = await self.keeper.call(self.keeper.known)
+        self.events.extend(events)
+        cells, self.not_watched = watched(
+            self.contract, self.state.plan, temperature_of(self.contract.assumptions.temperature)
+        )
+        self.guard = Guard(self.contract, cells)
+        self.metrics.declare(self.guard.cells, cells, lambda: self.guard.totals)
+        self._resumed()
+        self.router = Router(self._table())
+        await asyncio.gather(*(self._meet(u) for u in set_of(self.upstreams)))
+        self._tasks = [asyncio.create_task(self._tick(), name="tick")]
+
+    async def close(self) -> None:
+        """Write what is left and stop."""
+        self.closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.flush()
+        for upstream in set_of(self.upstreams):
+            await upstream.client.aclose()
+        self.log.close()
+        await self.keeper.close()
+
+    def upstream(self, role: str) -> Upstream:
+        """The server of a role."""
+        return self.upstreams[role]
+
+    # -- the route -------------------------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> Where:
+        """Route, what it was left for, how long this process has known it, added to what was before (ms)."""
+        stayed = int((time.monotonic() - self._left) * 1000) + self._left_before
+        return Where(self.state.route, self.state.cause, stayed)
+
+    def _table(self, route: str | None = None, reason: str = "") -> RouteTable:
+        health = {k: round(v, 4) for k, v in self.guard.watcher.health().items()}
+        return table_of(self.contract, self.state, salt=self.settings.salt, route=route, reason=reason, health=health)
+
+    def _resumed(self) -> None:
+        """Continue behind the store's route; the time it has lasted is the smaller of both clocks' accounts."""
+        self._left, self._left_before = time.monotonic(), max(0, self.clock.now() - self.state.route_since)
+        last = next((e for e in reversed(self.events) if e["kind"] in ("failed", "guarded")), None)
+        cells = last["body"].get("cells", []) if last is not None else []
+        self.guard.watcher.resume(self.where, cells)
+
+    def swap(self, table: RouteTable) -> None:
+        """Put a table in force."""
+        before = self.router.swap(table)
+        if (before.route, before.position) != (table.route, table.position):
+            self.metrics.moved(table)
+
+    async def shift(self, shift: Shift) -> None:
+        """Make a move that health asks for: the safer route first, then the event, then what the store says."""
+        if ROUTES.index(shift.route) > ROUTES.index(self.router.table.route):
+            self.swap(self._table(shift.route, shift.reason))
+        requests = {"requests": self.counts["requests"], "measured": self.guard.measured}
+        async with self._moving:
+            try:
+                await self.keeper.call(self.keeper.shift, shift, self.state.version, requests)
+                await self.take()
+            except InputError as error:
+                self.problem = str(error)
+                self.counts["shifts_refused"] += 1
+                if shift.kind in ("recovered", "cleared"):
+                    await self.take(resume=True)
+
+    async def take(self, *, resume: bool = False) -> None:
+        """Read the store's state and put it in force."""
+        before = self.state
+        state, self.events = await self._known()
+        self.state = state
+        if state.run != before.run:
+            self.guard.restart()
+        if state.route != before.route or state.cause != before.cause or resume:
+            self._left, self._left_before = time.monotonic(), 0
+            own = any(e["body"].get("writer") == self.keeper.writer for e in self.events if e["seq"] > before.seq)
+            if not own or resume:
+                self.guard.watcher.resume(self.where, self._cells())
+        reason = next((str(e["body"]["reason"]) for e in reversed(self.events) if e["body"].get("reason")), "")
+        self.swap(self._table(reason=reason))
+
+    def _cells(self) -> list[str]:
+        last = next((e for e in reversed(self.events) if e["kind"] in ("failed", "guarded")), None)
+        return list(last["body"].get("cells", [])) if last is not None else []
+
+    async def _known(self) -> tuple[State, deque[dict[str, Any]]]:
+        state, events = await self.keeper.call(self.keeper.known)
+        return state, deque(events, maxlen=EVENTS_KEPT)
+
+    # -- the rhythm ------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Once a second: write evidence, take what others decided, look at upstreams that are down."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self.flush()
+                async with self._moving:
+                    state = await self.keeper.call(self.keeper.state)
+                    if state.seq != self.state.seq:
+                        await self.take()
+                self.problem = ""
+            except InputError as error:
+                self.problem = str(error)
+                self.counts["store_faults"] += 1
+            self.guard.remember(self.clock.now())
+            self.log.flush()
+            self.metrics.health(self.guard.watcher.health(), self.router.table)
+            for upstream in set_of(self.upstreams):
+                if upstream.health.down or not upstream.models:
+                    await self._meet(upstream)
+
+    async def flush(self) -> None:
+        """Write the evidence that waits; what a new run has overtaken is counted as lost."""
+        for run, requests, records in self.guard.take():
+            try:
+                if not await self.keeper.call(self.keeper.add, run, requests, records):
+                    self.lost("stale_run", requests)
+            except InputError as error:
+                self.problem = str(error)
+                self.guard.give_back(run, requests, records)
+
+    async def _meet(self, upstream: Upstream) -> None:
+        try:
+            await upstream.learn()
+        except Fault as fault:
+            upstream.health.last = str(fault)
+
+    # -- what happens to requests ----------------------------------------------------------------------------------
+
+    def lost(self, what: str, count: int = 1) -> None:
+        """A measurement that was not made, for lack of room or time: counted, never silent."""
+        self.counts[f"dropped_{what}"] += count
+        self.metrics.dropped.labels(what).inc(count)
+
+    def answered(self, upstream: Upstream) -> None:
+        """An upstream answered."""
+        if upstream.health.answered():
+            self.metrics.up(upstream.name, True)
+
+    def failed(self, upstream: Upstream, fault: Fault) -> None:
+        """An upstream did not."""
+        self.counts[f"fault_{upstream.name}_{fault.kind}"] += 1
+        if upstream.health.failed(str(fault)):
+            self.metrics.up(upstream.name, False)
+
+    async def identity(
+        self, run: int, candidate: Claims, reference: Claims, traced: frozenset[str]
+    ) -> tuple[Claims, Claims]:
+        """Who both sides were first in this run, in this or another process; the first time it is recorded."""
+        known = self.first.get(run)
+        if known is None:
+            sides = {"candidate": candidate, "reference": reference}
+            told = provenance(self.contract, sides, self.settings.fingerprints, traced)
+            body = {**{side: asdict(claims) for side, claims in sides.items()}, "provenance": told}
+            found = await self.keeper.call(self.keeper.identity, run, body)
+            known = (Claims(**found["candidate"]), Claims(**found["reference"]))
+            self.first[run] = known
+        return known
+
+    @property
+    def cause_is_health(self) -> bool:
+        """Whether the route was left as a precaution."""
+        return self.state.cause == HEALTH
+
+    def counted(self) -> Mapping[str, int]:
+        """Counters for the status."""
+        return dict(sorted(self.counts.items()))
+
+
+def _upstreams(settings: Settings) -> dict[str, Upstream]:
+    """One upstream a URL; roles that share a URL share it."""
+    by_url: dict[str, Upstream] = {}
+    for role, url in settings.urls.items():
+        by_url.setdefault(url, Upstream.at(role, url, settings.limits))
+    return {role: by_url[url] for role, url in settings.urls.items()}
+
+
+def set_of(upstreams: Mapping[str, Upstream]) -> list[Upstream]:
+    """Each upstream once."""
+    return list({id(u): u for u in upstreams.values()}.values())

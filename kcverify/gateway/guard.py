@@ -1,0 +1,131 @@
+"""What the measured requests add up to between two writes: evidence by run, health, worst witnesses, counts.
+
+Everything here belongs to the thread that measures; what others read are copies that it leaves behind.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kcverify.delivery.records import Record
+from kcverify.elaborate.contract import Contract
+from kcverify.gateway.cells import CellValue, Facts, PlannedCell, planned_cells, values_of
+from kcverify.gateway.measures import Rows
+from kcverify.routing.health import Shift, WatchedCell, Watcher, Where
+
+WITNESSES = 8
+"""Worst requests that are kept for each cell."""
+SHOWN = 24
+"""Positions of a witness around its worst one."""
+REASONS = 50
+"""Different reasons that are counted for each cell."""
+SECONDS = 3600
+"""Length of the history of health."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of one request: the move of the route that is due, and the values of the cells."""
+
+    shift: Shift | None
+    values: Mapping[str, CellValue]
+
+
+class Guard:
+    """Evidence that waits to be written, that of the whole life of this process (`totals`), and the watcher of its stream."""
+
+    def __init__(self, contract: Contract, watched: tuple[WatchedCell, ...]) -> None:
+        self.contract = contract
+        self.cells, self.never = planned_cells(contract)
+        self.by_key: dict[str, PlannedCell] = {c.key: c for c in self.cells}
+        self.slices = {s.name: s for s in contract.slices}
+        self.watcher = Watcher(watched)
+        self.worst: dict[str, list[dict[str, Any]]] = {c.key: [] for c in self.cells}
+        self.reasons: dict[str, Counter[str]] = {c.key: Counter() for c in self.cells}
+        self.history: deque[dict[str, Any]] = deque(maxlen=SECONDS)
+        self.measured = 0
+        self.totals: dict[str, Record] = {c.key: Record(c.limit) for c in self.cells}
+        self._waiting: dict[int, tuple[int, dict[str, Record]]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, facts: Facts, where: Where) -> Found:
+        """Count one request of the candidate, and say what the route must do."""
+        values = values_of(self.cells, self.slices, facts)
+        self.measured += 1
+        with self._lock:
+            requests, kept = self._waiting.get(facts.run, (0, {}))
+            for name, value in values.items():
+                before = kept.get(name)
+                kept[name] = value.record if before is None else before.plus(value.record)
+                self.totals[name] = self.totals[name].plus(value.record)
+            self._waiting[facts.run] = (requests + 1, kept)
+        for name, value in values.items():
+            if value.reason:
+                known = self.reasons[name]
+                known[
+                    value.reason[:200] if value.reason[:200] in known or len(known) < REASONS else "other reasons"
+                ] += 1
+            if value.worst is not None and facts.rows is not None and value.at is not None:
+                self._offer(name, value, facts, facts.rows)
+        self.watcher.add({k: (v.low, v.high) for k, v in values.items() if v.low is not None and v.high is not None})
+        shift = self.watcher.decide(where)
+        if shift is not None:
+            self.watcher.took(shift)
+        return Found(shift, values)
+
+    def take(self) -> list[tuple[int, int, dict[str, Record]]]:
+        """Evidence since the last call, by run."""
+        with self._lock:
+            out = [(run, requests, records) for run, (requests, records) in sorted(self._waiting.items())]
+            self._waiting = {}
+        return out
+
+    def give_back(self, run: int, requests: int, records: Mapping[str, Record]) -> None:
+        """What could not be written waits on."""
+        with self._lock:
+            count, kept = self._waiting.get(run, (0, {}))
+            for name, record in records.items():
+                kept[name] = record if name not in kept else kept[name].plus(record)
+            self._waiting[run] = (count + requests, kept)
+
+    def remember(self, at: int) -> None:
+        """One point of the history of health."""
+        self.history.append({"at": at, "health": {k: round(v, 4) for k, v in self.watcher.health().items()}})
+
+    def _offer(self, name: str, value: CellValue, facts: Facts, rows: Rows) -> None:
+        """Keep the worst requests of a cell, with the tokens around the worst position."""
+        assert value.worst is not None and value.at is not None
+        planned = self.by_key[name].planned
+        score = math.inf if math.isnan(value.worst) else (value.worst if planned.upper is not None else -value.worst)
+        kept = self.worst[name]
+        if len(kept) >= WITNESSES and score <= kept[-1]["score"]:
+            return
+        first = max(0, min(value.at, len(rows) - 1) - SHOWN // 2)
+        span = slice(first, first + SHOWN)
+        witness = {
+            "request_id": facts.request_id, "value": _plain(value.worst), "score": score, "position": value.at,
+            "first": first, "tokens": list(rows.tokens[span]), "texts": list(rows.reference.texts[span]), "tv_low": [_plain(x) for x in rows.tv.low[span]],
+            "tv_high": [_plain(x) for x in rows.tv.high[span]],
+            "reference": [_plain(x) for x in rows.reference.logprobs[span]],
+            "candidate": [_plain(x) for x in rows.candidate.logprobs[span]],
+        }  # fmt: skip
+        self.worst[name] = sorted([*kept, witness], key=lambda w: -w["score"])[:WITNESSES]
+
+    def witnesses(self) -> dict[str, list[dict[str, Any]]]:
+        """Worst requests by cell, worst first."""
+        return {k: [{n: x for n, x in w.items() if n != "score"} for w in v] for k, v in self.worst.items() if v}
+
+    def restart(self) -> None:
+        """A new stage or a rollback: detectors and witnesses start anew."""
+        self.watcher.reset()
+        for name in self.worst:
+            self.worst[name] = []
+
+
+def _plain(x: float) -> float | str:
+    return round(float(x), 9) if math.isfinite(x) else str(float(x))

@@ -1,0 +1,177 @@
+"""The only hand on the store: one thread that writes evidence and events, and reads the state that others may have moved."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from kcverify.delivery import promotion
+from kcverify.delivery.evidence import of_records
+from kcverify.delivery.promotion import summary
+from kcverify.delivery.records import Record
+from kcverify.delivery.state import State
+from kcverify.delivery.store import Store
+from kcverify.diagnostics import InputError
+from kcverify.elaborate.contract import Contract
+from kcverify.routing.health import Shift
+from kcverify.runtime.sequential import SCALE
+
+T = TypeVar("T")
+Known = tuple[State, list[dict[str, Any]]]
+EVENTS_KEPT = 200
+
+
+class Clock:
+    """Milliseconds since 1970 that never go back, and that a step of the machine's clock does not move."""
+
+    def __init__(self) -> None:
+        self._start, self._mono = time.time_ns() // 1_000_000, time.monotonic_ns()
+
+    def now(self) -> int:
+        """The time of this moment."""
+        return self._start + (time.monotonic_ns() - self._mono) // 1_000_000
+
+    def at_least(self, at: int) -> None:
+        """Continue behind a time that a store has recorded already."""
+        self._start += max(0, at - self.now())
+
+
+def _mean(record: Record) -> float | None:
+    """Mean over the requests of what the test of a share or a mean counts; None where there are none."""
+    wealth = record.wealth
+    if not wealth.requests:
+        return None
+    return math.inf if wealth.infinite else wealth.total / SCALE / wealth.requests
+
+
+class Keeper:
+    """Calls on one store, in their order, never on the thread that answers requests."""
+
+    def __init__(self, path: str, contract: Contract, clock: Clock) -> None:
+        self.path, self.contract, self.clock = path, contract, clock
+        self._thread = ThreadPoolExecutor(1, "kcverify-store")
+        self._store: Store | None = None
+        self.writer = f"gateway-{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}"
+        self._number = 0
+
+    async def call(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run on the store's thread. Raises what the work raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    @property
+    def store(self) -> Store:
+        """The open store; on its own thread only."""
+        if self._store is None:
+            self._store = promotion.start(self.path, self.contract, self.clock.now())
+            state = promotion.own(self._store, self.contract)
+            self.clock.at_least(state.at)
+        return self._store
+
+    def state(self) -> State:
+        """The state as it is now."""
+        state = self.store.state()
+        self.clock.at_least(state.at)
+        return state
+
+    def known(self) -> Known:
+        """The state and the last events, oldest first."""
+        with self.store.reading():
+            state = self.state()
+            events = [e.data() for e in self.store.events(max(0, state.seq - EVENTS_KEPT))]
+        return state, events
+
+    def after(self, seq: int) -> list[dict[str, Any]]:
+        """Events behind a number."""
+        return [e.data() for e in self.store.events(seq)]
+
+    def add(self, run: int, requests: int, records: Mapping[str, Record]) -> bool:
+        """Add evidence; False where it belongs to a run that has ended."""
+        self._number += 1
+        try:
+            self.store.add(run, self.writer, self._number, requests, records)
+        except InputError as error:
+            if error.diagnostics[0].code.slug == "evidence_stale":
+                return False
+            self._number -= 1
+            raise
+        return True
+
+    def shift(self, shift: Shift, version: int, more: Mapping[str, Any]) -> State:
+        """Record a move of the route. Raises InputError: `stage_moved` where the place moved since `version`."""
+        store = self.store
+        with store.writing():
+            state = self.state()
+            if state.version != version:
+                return state
+            now, facts = max(self.clock.now(), state.at), {"cells": list(shift.cells), "writer": self.writer, **more}
+            if shift.kind == "failed":
+                return promotion.failed(store, shift.severity, now, shift.reason, **facts)
+            if shift.kind == "recovered":
+                return promotion.recovered(store, shift.clean, now, shift.reason, **facts)
+            if shift.kind == "guarded" and state.route == "candidate":
+                return promotion.guarded(store, now, shift.reason, **facts)
+            if shift.kind == "cleared" and state.route == "guarded":
+                return promotion.cleared(store, now, shift.reason, **facts)
+            return state
+
+    def identity(self, run: int, claims: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Who both sides were first in a run; what is given, where nothing is recorded yet."""
+        with self.store.writing():
+            for event in self.store.events():
+                if event.kind == "noted" and event.body.get("what") == "identity" and event.body.get("run") == run:
+                    return dict(event.body)
+            body = {"run": run, **claims}
+            promotion.noted(self.store, "identity", self._at(), **body)
+            return body
+
+    def note(self, what: str, body: Mapping[str, Any]) -> State:
+        """Remember something that moves nothing."""
+        return promotion.noted(self.store, what, self._at(), **{**body, "writer": self.writer})
+
+    def pause(self, on: bool, reason: str) -> State:
+        """Keep traffic off the candidate, or let it back."""
+        return promotion.paused(self.store, self._at(), reason, on=on)
+
+    def rollback(self, to: str | None, reason: str) -> State:
+        """Go back to an earlier place."""
+        return promotion.rollback(self.store, self._at(), to=to, reason=reason)
+
+    def gate(self) -> dict[str, Any]:
+        """The gate's decision about the current stage; a crossing that is new is recorded."""
+        return summary(promotion.gate_store(self.store, self.contract, [], self._at()))
+
+    def evidence(self) -> list[dict[str, Any]]:
+        """Every cell of the current run with its verdict, as the store's evidence gives it."""
+        state = self.state()
+        requests, records = self.store.evidence(state.run)
+        found = of_records(self.path, self.contract, requests, records)
+        return [
+            {
+                "clause": c.clause, "slice": c.slice, "kind": c.kind, "verdict": c.verdict, "reason": c.reason,
+                "requests": c.requests, "log_e_fail": c.log_e_fail, "log_e_pass": c.log_e_pass, "needed": c.needed,
+                "limit": records[c.key].limit, "exceeding": records[c.key].exceeding, "rows": records[c.key].rows,
+                "invalid": records[c.key].invalid, "missing": records[c.key].missing,
+                "exceeding_requests": records[c.key].wealth.exceeding, "mean": _mean(records[c.key]),
+            }
+            for c in found.cells
+        ]  # fmt: skip
+
+    def _at(self) -> int:
+        return max(self.clock.now(), self.store.state().at)
+
+    async def close(self) -> None:
+        """Give the file back."""
+
+        def shut() -> None:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+
+        await self.call(shut)
+        self._thread.shutdown()

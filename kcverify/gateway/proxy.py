@@ -1,0 +1,342 @@
+"""The path of a request: read, route, try the upstreams in their order, answer, hand over what was seen.
+
+Raw ASGI: nothing here waits for a measurement, and an answer that is streamed leaves as it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from kcverify.gateway import answers
+from kcverify.gateway.answers import Headers, Receive, Scope, Send
+from kcverify.gateway.asked import Asked, AskedError, forwarded, injected, read_fields, request_id, tags_of
+from kcverify.gateway.core import Gateway
+from kcverify.gateway.log import log_line, route_headers
+from kcverify.gateway.measuring import Measuring, Seen
+from kcverify.gateway.settings import FALLBACKS
+from kcverify.gateway.streaming import DONE, Events, Gathered, content, dumped, event_of, strip
+from kcverify.gateway.upstream import PATHS, Fault, Upstream, parsed, reject, shut
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+
+
+@dataclass
+class Attempt:
+    """One upstream that is asked: what was added to the request, whether what it says is to be measured.
+
+    `seconds` until its first byte: where nobody is left to ask, as long as a whole answer may take.
+    """
+
+    server: Upstream
+    role: str
+    extra: Mapping[str, Any]
+    measured: bool
+    seconds: float
+
+
+class Proxy:
+    """The endpoint of one kind of request."""
+
+    def __init__(self, gateway: Gateway, measuring: Measuring, kind: str) -> None:
+        self.gateway, self.measuring, self.kind = gateway, measuring, kind
+        self.path = PATHS[kind]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        began, gateway = time.perf_counter(), self.gateway
+        headers = dict(scope["headers"])
+        name = headers.get(b"x-request-id", b"")
+        reply: Headers = [(b"x-request-id", name)] if name and name.isascii() and name.isalnum() else []
+        measuring = self.measuring
+        if scope["method"] != "POST":
+            await answers.refused(send, "method", "only POST is answered here", [*reply, (b"allow", b"POST")])
+            return
+        if gateway.closing or measuring.active >= gateway.settings.limits.concurrency:
+            code = "closing" if gateway.closing else "overloaded"
+            gateway.counts[code] += 1
+            await answers.refused(send, code, "the gateway takes no more requests at the moment", reply)
+            return
+        measuring.active += 1
+        try:
+            asked = await self._asked(headers, receive, began)
+            await self._answer(asked, receive, send)
+        except AskedError as error:
+            gateway.counts[error.code] += 1
+            await answers.refused(send, error.code, str(error), reply)
+        finally:
+            measuring.active -= 1
+
+    async def _asked(self, headers: Mapping[bytes, bytes], receive: Receive, began: float) -> Asked:
+        """Read the request. Raises AskedError."""
+        name = request_id(headers)
+        body = await self._body(headers, receive)
+        fields = read_fields(body)
+        routed = self.gateway.router.table.routed(name)
+        self.gateway.counts["requests"] += 1
+        return Asked(
+            name, self.kind, body, fields, forwarded(headers, name), began, self.gateway.clock.now(), routed,
+            tags_of(fields, headers),
+        )  # fmt: skip
+
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+        limits = self.gateway.settings.limits
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > limits.body:
+            raise AskedError("body_too_large", f"the body is larger than {limits.body:,} bytes")
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(limits.first):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise AskedError("body_incomplete", "the connection closed before the body was complete")
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > limits.body:
+                        raise AskedError("body_too_large", f"the body is larger than {limits.body:,} bytes")
+                    parts.append(part)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise AskedError("body_slow", f"the body was not complete after {limits.first:g} s") from None
+
+    # -- the upstreams ---------------------------------------------------------------------------------------------
+
+    def _order(self, asked: Asked) -> list[tuple[str, Upstream]]:
+        """Who is asked, in this order: each server once, those that are down last, a candidate that is down not at all."""
+        side = asked.routed.side
+        assert side is not None
+        seen: dict[int, tuple[str, Upstream]] = {}
+        for role in FALLBACKS[side]:
+            server = self.gateway.upstream(role)
+            if role == "candidate" and server.health.down:
+                continue
+            seen.setdefault(id(server), (role, server))
+        return sorted(seen.values(), key=lambda pair: not pair[1].health.usable())
+
+    async def _answer(self, asked: Asked, receive: Receive, send: Send) -> None:
+        gateway = self.gateway
+        if asked.routed.side is None:
+            headers = route_headers(asked, "none")
+            status = await answers.refused(
+                send, "stopped", "the contract's answer to a failure is that nothing serves", headers
+            )
+            log_line(self.gateway.log, asked, "none", status, None)
+            return
+        if asked.routed.mirrored or (asked.routed.side == "candidate" and gateway.upstream("candidate").health.down):
+            self.measuring.copy(asked, self.path)
+        last: Fault | None = None
+        order = self._order(asked)
+        for role, server in order:
+            attempt = self._attempt(asked, role, server, last=server is order[-1][1])
+            try:
+                done = await self._tried(asked, attempt, receive, send)
+            except Fault as fault:
+                last = self._failed(asked, attempt, fault, last)
+                continue
+            if role != asked.routed.side and server is not gateway.upstream(asked.routed.side):
+                gateway.metrics.fallbacks.labels(asked.routed.side, role).inc()
+                gateway.counts["fallbacks"] += 1
+            gateway.metrics.requests.labels(asked.routed.side, role, done).inc()
+            return
+        await self._all_failed(asked, last, send)
+
+    def _attempt(self, asked: Asked, role: str, server: Upstream, *, last: bool) -> Attempt:
+        measured, limits = role == "candidate", self.gateway.settings.limits
+        extra = injected(asked, self.gateway.settings.top) if measured and not server.plain else {}
+        return Attempt(server, role, extra, measured, limits.whole if last else limits.first)
+
+    def _failed(self, asked: Asked, attempt: Attempt, fault: Fault, last: Fault | None) -> Fault:
+        """Count a failed attempt; the fault to report if no other upstream answers, an answer before none at all."""
+        asked.tried.append(f"{attempt.role}:{fault.kind}")
+        self.gateway.failed(attempt.server, fault)
+        if attempt.measured:
+            now = time.perf_counter()
+            self.measuring.offer(
+                Seen(asked, None, now - asked.began, None, str(fault), broken=fault.kind == "non_finite")
+            )
+        return last if last is not None and last.status is not None and fault.status is None else fault
+
+    async def _all_failed(self, asked: Asked, last: Fault | None, send: Send) -> None:
+        headers = route_headers(asked, "none")
+        if last is not None and last.status is not None and last.status < 500:
+            await answers.whole(send, last.status, [*headers, _JSON], last.body)
+            status = last.status
+        else:
+            message = f"no upstream answered: {', '.join(asked.tried) or 'none is up'}"
+            status = await answers.refused(send, "upstreams_failed", message, headers)
+        self.gateway.counts["upstreams_failed"] += 1
+        self.gateway.metrics.requests.labels(asked.routed.side or "none", "none", str(status)).inc()
+        log_line(self.gateway.log, asked, "none", status, None)
+
+    async def _tried(self, asked: Asked, attempt: Attempt, receive: Receive, send: Send) -> str:
+        """Ask one upstream and answer the client; the status. Raises Fault as long as nothing was sent."""
+        server = attempt.server
+        body = asked.for_upstream(server.model_for(asked.fields.get("model")), attempt.extra)
+        answer = await server.post(self.path, body, asked.headers, attempt.seconds)
+        if attempt.extra and answer.status_code in (400, 422):
+            plain = await self._plain(asked, attempt, answer)
+            if plain is None:
+                return await self._client_error(asked, attempt, answer, send)
+            answer = plain
+        if answer.status_code >= 400:
+            return await self._client_error(asked, attempt, answer, send)
+        streamed = b"event-stream" in answer.headers.get("content-type", "").encode()
+        if streamed:
+            await self._streamed(asked, attempt, answer, receive, send)
+        else:
+            await self._whole(asked, attempt, answer, send)
+        return str(answer.status_code)
+
+    async def _plain(self, asked: Asked, attempt: Attempt, answer: httpx.Response) -> httpx.Response | None:
+        """Ask again without the fields that measuring added; None where the client's own request is what was wrong."""
+        await answer.aread()
+        server = attempt.server
+        again = await server.post(
+            self.path, asked.for_upstream(server.model_for(asked.fields.get("model")), {}), asked.headers
+        )
+        if again.status_code >= 400:
+            await shut(again)
+            return None
+        server.plain, attempt.extra = True, {}
+        self.gateway.counts["plain_upstream"] += 1
+        return again
+
+    async def _client_error(self, asked: Asked, attempt: Attempt, answer: httpx.Response, send: Send) -> str:
+        """An answer that says that the client is wrong, as it is. Raises Fault where another upstream may know better."""
+        body = (
+            answer.content
+            if answer.is_stream_consumed
+            else await attempt.server.body(answer, asked_seconds(self.gateway))
+        )
+        reject(answer.status_code, body)
+        self.gateway.answered(attempt.server)
+        await answers.whole(send, answer.status_code, [*route_headers(asked, attempt.role), _JSON], body)
+        log_line(self.gateway.log, asked, attempt.role, answer.status_code, None)
+        return str(answer.status_code)
+
+    async def _whole(self, asked: Asked, attempt: Attempt, answer: httpx.Response, send: Send) -> None:
+        body = await attempt.server.body(answer, asked_seconds(self.gateway))
+        found = parsed(body)
+        if not isinstance(found.get("choices"), list) or not found["choices"]:
+            raise Fault("invalid", "the answer has no choices", None, body)
+        seconds = time.perf_counter() - asked.began
+        self.gateway.answered(attempt.server)
+        seen = found
+        if attempt.extra:
+            seen = {**found, "choices": [dict(c) if isinstance(c, dict) else c for c in found["choices"]]}
+            body = dumped(strip(found, attempt.extra))
+        await answers.whole(send, answer.status_code, [*route_headers(asked, attempt.role), _JSON], body)
+        if attempt.measured:
+            self.measuring.offer(Seen(asked, seen, seconds, None, size=len(body)))
+        log_line(self.gateway.log, asked, attempt.role, answer.status_code, seen)
+        self.gateway.metrics.added.labels(attempt.role).observe(seconds)
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    async def _streamed(
+        self, asked: Asked, attempt: Attempt, answer: httpx.Response, receive: Receive, send: Send
+    ) -> None:
+        """Pass a stream on, event by event; the first event must be there before the client is answered."""
+        gathered = Gathered(asked.kind)
+        watcher = asyncio.ensure_future(receive())
+        begun, fault, first = False, "", None
+        events = self._events(attempt, answer, gathered)
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    if not begun:
+                        first = time.perf_counter() - asked.began
+                        headers = [*route_headers(asked, attempt.role), _EVENTS, (b"cache-control", b"no-cache")]
+                        await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+                        begun = True
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                    if watcher.done():
+                        self.gateway.counts["client_left"] += 1
+                        if attempt.measured:
+                            self.gateway.lost("client_left")
+                        log_line(self.gateway.log, asked, attempt.role, 499, None)
+                        return
+            if not gathered.done:
+                raise Fault("truncated", "the stream ended without its end mark")
+        except Fault as found:
+            if not begun:
+                raise
+            fault = str(found)
+            self.gateway.failed(attempt.server, found)
+            self.gateway.counts["streams_cut"] += 1
+            await send(
+                {
+                    "type": "http.response.body",
+                    "body": answers.stream_error(f"the stream broke off: {fault}"),
+                    "more_body": True,
+                }
+            )
+        finally:
+            watcher.cancel()
+        await send({"type": "http.response.body", "body": b""})
+        self._stream_ended(asked, attempt, gathered, first, fault)
+
+    def _stream_ended(
+        self, asked: Asked, attempt: Attempt, gathered: Gathered, first: float | None, fault: str
+    ) -> None:
+        seconds = time.perf_counter() - asked.began
+        if not fault:
+            self.gateway.answered(attempt.server)
+        found = gathered.answer() if gathered.choices else None
+        if attempt.measured:
+            self.measuring.offer(Seen(asked, None if fault else found, seconds, first, fault, size=gathered.size))
+        log_line(self.gateway.log, asked, attempt.role, 200, found)
+        self.gateway.metrics.added.labels(attempt.role).observe(seconds)
+
+    async def _events(
+        self, attempt: Attempt, answer: httpx.Response, gathered: Gathered
+    ) -> AsyncGenerator[bytes, None]:
+        """Events for the client. Of a side that is not measured the parts as they came. Raises Fault."""
+        cut, limit = Events(), self.gateway.settings.limits.answer
+        parts = attempt.server.parts(answer, attempt.seconds)
+        async with aclosing(parts):
+            async for part in parts:
+                gathered.size += len(part)
+                if gathered.size > limit:
+                    raise Fault("too_large", f"the answer is larger than {limit:,} bytes")
+                try:
+                    found = cut.feed(part)
+                except ValueError as error:
+                    raise Fault("invalid", str(error)) from None
+                for event in found:
+                    passed = read_event(event, attempt, gathered)
+                    if passed is not None:
+                        yield passed
+
+
+def read_event(event: bytes, attempt: Attempt, gathered: Gathered) -> bytes | None:
+    """What the client gets of an event. Raises Fault for an event that says that the upstream failed."""
+    data = content(event)
+    if data is None:
+        return event
+    if data == DONE:
+        gathered.done = True
+        return event
+    if not attempt.measured:
+        if data.startswith(b'{"error"'):
+            raise Fault("failed", data[:80].decode("utf-8", "replace"))
+        return event
+    found = parsed(data)
+    if "error" in found:
+        raise Fault("failed", str(found["error"])[:80])
+    gathered.add(found)
+    return event_of(strip(found, attempt.extra)) if attempt.extra else event
+
+
+def asked_seconds(gateway: Gateway) -> float:
+    """The time that a whole answer may take."""
+    return gateway.settings.limits.whole

@@ -1,0 +1,67 @@
+"""JSON from files that others wrote: whole, within a size, no key twice, no number that JSON does not have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kcverify.diagnostics import input_error
+
+LARGEST = 64 << 20
+_BLOCK = 1 << 20
+
+
+def read_bytes(path: str | Path, largest: int = LARGEST) -> bytes:
+    """The whole file. Raises InputError: `file_unreadable`, `file_empty`."""
+    try:
+        with Path(path).open("rb") as handle:
+            content = handle.read(largest + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise input_error("file_unreadable", path=path, reason=reason) from None
+    if len(content) > largest:
+        raise input_error("file_unreadable", path=path, reason=f"it is larger than {largest >> 20} MiB")
+    if not content:
+        raise input_error("file_empty", path=path)
+    return content
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in blocks. Raises InputError: `file_unreadable`."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as handle:
+            while block := handle.read(_BLOCK):
+                digest.update(block)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise input_error("file_unreadable", path=path, reason=reason) from None
+    return digest.hexdigest()
+
+
+def strict(content: bytes | str) -> Any:
+    """The JSON value of a text. Raises ValueError that says what is wrong: no JSON, a key twice, NaN, too deep."""
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        return json.loads(text, parse_constant=_constant, object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"not JSON: {name} is no number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in out:
+            raise ValueError(f"the key {key!r} occurs twice")
+        out[key] = value
+    return out

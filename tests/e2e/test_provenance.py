@@ -1,0 +1,162 @@
+"""docs/provenance.md does what it says, and what the demo model's provenance must refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcverify.cli import main
+from kcverify.resources import data_path
+
+pytest.importorskip("torch")
+pytest.importorskip("securesystemslib")
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "provenance.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which every command of the page has been run, with what each one printed."""
+    where = tmp_path_factory.mktemp("provenance")
+    shutil.copy(data_path("tinylm.safetensors"), where)
+    (where / "text.txt").write_text((ROOT / "README.md").read_text(encoding="utf-8")[:2000], encoding="utf-8")
+    for kind, name, body in BLOCKS:
+        if kind == "kc":
+            (where / name).write_text(body, encoding="utf-8")
+    return where
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(folder)
+
+    def one(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(list(words))
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err and "internal error" not in err
+        return int(stop.value.code or 0), out, err
+
+    return one
+
+
+def test_the_page(run: Run, folder: Path) -> None:
+    for kind, _, body in BLOCKS:
+        if kind != "console":
+            continue
+        for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+            line, _, shown = part.partition("\n")
+            command, _, note = line.partition("#")
+            wanted = re.search(r"exit (\d)", note)
+            code, out, err = run(*shlex.split(command)[1:])
+            assert code == (int(wanted[1]) if wanted else 0), f"{command}\n{out}{err}"
+            for text in shown.strip().splitlines():
+                assert text.strip() in out, f"`{command}` does not print {text!r}:\n{out}"
+            if "--witnesses" in command:
+                (folder / "result.json").write_text(out, encoding="utf-8")
+
+
+def event(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "worst.jsonl").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_replay_gives_the_very_numbers(run: Run, folder: Path) -> None:
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    worst = result["measured"]["clauses"][0]["max"]
+    code, out, _ = run("replay", "worst.jsonl", "--format", "json")
+    found = json.loads(out)
+    assert (code, found["value"], found["event"]["request"]) == (0, worst["value"], worst["request"])
+    assert found["bitwise"] == {"reference": True, "candidate": True, "pair": False}
+    assert found["drift"]["figures"]["logit_span"]["max"] == worst["value"]
+    (folder / "log.jsonl").write_text(json.dumps({"level": "warn", "replay_event": event(folder)}) + "\n")
+    assert run("replay", "log.jsonl", "--line", "1")[0] == 0
+
+
+def test_what_is_not_replayed(run: Run, folder: Path) -> None:
+    good = event(folder)
+
+    def write(**changes: Any) -> None:
+        (folder / "e.json").write_text(json.dumps({**good, **changes}))
+
+    code, _, err = run("replay", "worst.jsonl", "--now", "2126-01-01")
+    assert (code, "KC921 event_expired" in err) == (2, True)
+    code, out, err = run("replay", "worst.jsonl", "--candidate", "demo:int4")
+    assert code == 2 and not out
+    assert "KC922 replay_identity" in err and "quantization kernel of the candidate is int4 here and was int8" in err
+    for changes in (
+        {"signature": "sha256:0"}, {"replay": {**good["replay"], "seed": "1"}}, {"digest": "sha256:0"}, {"format": "x"}, {"at": "now"},
+        {"at": 10**30}, {"contract": {"language": "1", "contracts": []}}, {"sides": {}}, {"recorded": None}, {"request": {}},
+    ):  # fmt: skip
+        write(**changes)
+        code, _, err = run("replay", "e.json")
+        assert (code, "KC920 event_invalid" in err) == (2, True), (changes, err)
+    write(sides={**good["sides"], "candidate": {**good["sides"]["candidate"], "name": "os:system"}})
+    code, _, err = run("replay", "e.json")
+    assert code == 2 and "running it is your decision" in err
+    recorded = {**good["recorded"], "value": 0.5, "logits": {**good["recorded"]["logits"], "candidate": "sha256:0"}}
+    write(recorded=recorded)
+    code, out, _ = run("replay", "e.json")
+    assert code == 1 and "candidate: other bits" in out and "not reproduced" in out
+
+
+def test_void_runs_measure_nothing(run: Run, folder: Path) -> None:
+    (folder / "traced.kc").write_text("contract t\nnumerical { d: tv <= 0.5 -> L1 }\nobservability { trace seed }\n")
+    sides = ("--reference", "demo:float32", "--candidate", "demo:int8")
+    code, out, err = run("measure", "traced.kc", *sides, "--data", "text.txt")
+    assert (code, out) == (2, "") and "KC901 trace_missing" in err and "window-0 has no `seed`" in err
+    lines = [{"request_id": "a", "text": "some words", "seed": 1}, {"request_id": "b", "text": "some words"}]
+    (folder / "d.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    code, _, err = run("measure", "traced.kc", *sides, "--data", "d.jsonl")
+    assert code == 2 and "request b has no `seed`" in err and "(1 of 2 requests)" in err
+    code, out, err = run("measure", "easy.kc", *sides, "--data", "text.txt", "--fingerprint-candidate", "int4.json")
+    assert (code, out) == (2, "") and "KC903 identity_mismatch" in err and "quantization kernel of the candidate" in err
+
+
+def test_the_gate_reads_the_provenance_of_a_result(run: Run, folder: Path) -> None:
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    text = (folder / "easy.kc").read_text(encoding="utf-8")
+    (folder / "staged.kc").write_text(text + "promote { offline { min 5 requests } }\n")
+    code, out, _ = run("measure", "staged.kc", "--reference", "demo:float32", "--candidate", "demo:int8", "--data", "text.txt", "--limit", "4", "--format", "json")  # fmt: skip
+    (folder / "staged.json").write_text(out)
+    assert run("gate", "staged.kc", "--stage", "offline", "--evidence", "staged.json")[0] == 3
+    bare = {key: value for key, value in json.loads(out).items() if key != "provenance"}
+    (folder / "bare.json").write_text(json.dumps(bare))
+    code, out, err = run("gate", "staged.kc", "--stage", "offline", "--evidence", "bare.json")
+    assert (code, out) == (2, "") and "KC904 provenance_missing" in err
+    assert set(result["provenance"]) == {"trace", "reference", "candidate"}
+
+
+def test_wrong_input(run: Run, folder: Path) -> None:
+    signed = "tinylm.safetensors.intoto.jsonl"
+    for words, slug in (
+        (("fingerprint", "--weights", "none"), "weights_invalid"),
+        (("fingerprint", "--declare", "colour=red"), "option_invalid"),
+        (("fingerprint", "--compare", "easy.kc", "int8.json"), "fingerprint_invalid"),
+        (("replay", "easy.kc"), "event_invalid"),
+        (("replay", "worst.jsonl", "--now", "yesterday"), "option_invalid"),
+        (("replay", "worst.jsonl", "--clause", "none"), "option_invalid"),
+        (("keygen", "team.key"), "file_unwritable"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "team.key"), "option_invalid"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "easy.kc", "--weights", "tinylm.safetensors"), "key_invalid"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "-o", "tinylm.safetensors"), "attest_inside"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "--valid-for", "9999999 d"), "option_invalid"),
+        (("attest", "traced.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors"), "attest_refused"),
+        (("verify", signed, "--public-key", "team.key"), "key_invalid"),
+        (("verify", "none", "--public-key", "team.key.pub"), "file_unreadable"),
+    ):  # fmt: skip
+        code, _, err = run(*words)
+        assert (code, slug in err) == (2, True), (words, err)
+    for name in ("easy.kc", "result.json", "team.key.pub"):
+        code, out, _ = run("verify", name, "--public-key", "team.key.pub")
+        assert code == 1 and "KC940 attestation_malformed" in out

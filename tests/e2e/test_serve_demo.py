@@ -1,0 +1,408 @@
+"""`kcverify serve-demo` as processes on loopback: answers that readers take, every fault of the table, ends of every kind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+httpx = pytest.importorskip("httpx")
+for package in ("torch", "starlette", "uvicorn"):
+    pytest.importorskip(package)
+
+from kcverify.cli import main  # noqa: E402
+from kcverify.serving.app import CRASHED  # noqa: E402
+from kcverify.serving.faults import KINDS  # noqa: E402
+
+TOKEN = "t0ken"
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((Path(__file__).parents[2] / "docs" / "answers.schema.json").read_text(encoding="utf-8"))
+)
+ENV = os.environ | {"OMP_NUM_THREADS": "1"}
+ASK = {
+    "model": "demo",
+    "prompt": "The hacker said that",
+    "max_tokens": 8,
+    "seed": 7,
+    "logprobs": 3,
+    "return_token_ids": True,
+}
+
+
+def start(*arguments: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
+    command = [sys.executable, "-m", "kcverify", "serve-demo", "--format", "json", *arguments]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
+    line = running.stdout.readline()
+    if not line:
+        raise AssertionError(running.communicate()[1])
+    facts = json.loads(line)
+    SCHEMA.validate(facts)
+    assert facts["pid"] == running.pid
+    return running, facts
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[httpx.Client]:
+    running, facts = start(*arguments)
+    try:
+        with httpx.Client(base_url=facts["url"], timeout=60) as client:
+            yield client
+        running.terminate()
+        out, err = running.communicate(timeout=30)
+        assert (running.returncode, out, err) == (0, "", "")
+    finally:
+        running.kill()
+        running.communicate()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[httpx.Client]:
+    with serving("--admin-token", TOKEN) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def int8() -> Iterator[httpx.Client]:
+    with serving("--kernel", "int8") as client:
+        yield client
+
+
+def ask(client: httpx.Client, path: str = "/v1/completions", **changes: object) -> httpx.Response:
+    return client.post(path, json={**ASK, **changes})
+
+
+def put(client: httpx.Client, fault: object) -> None:
+    answer = client.post("/admin/fault", json=fault, headers={"authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 200, answer.text
+
+
+def events(text: str) -> list[dict]:
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def kcverify(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process: exit code, output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return end.value.code, captured.out, captured.err
+
+    return run
+
+
+def test_models_health_and_answers_say_who_answers(served):
+    row = served.get("/v1/models").json()["data"][0]
+    assert (row["id"], row["kernel"]) == ("demo", "float32")
+    answer = ask(served).json()
+    assert answer["weight_version"] == row["weight_version"]
+    assert answer["system_fingerprint"].endswith(f"/float32/{row['weight_version']}")
+    assert served.get("/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["completions", "chat"])
+def test_a_stream_carries_what_the_whole_answer_carries(served, chat):
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    extra = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 3} if chat else {}
+    asked = {**extra, "prompt_logprobs": 2, "max_tokens": 20}
+    whole = ask(served, path, **asked).json()
+    pieces = events(ask(served, path, stream=True, stream_options={"include_usage": True}, **asked).text)
+    assert pieces[-1]["usage"] == whole["usage"]
+    choices = [p["choices"][0] for p in pieces[:-1]]
+    one = whole["choices"][0]
+    assert choices[-1]["finish_reason"] == one["finish_reason"] == "length"
+    assert [i for c in choices for i in c.get("token_ids", [])] == one["token_ids"]
+    if chat:
+        assert "".join(c["delta"].get("content", "") for c in choices) == one["message"]["content"]
+        assert [e for c in choices if c["logprobs"] for e in c["logprobs"]["content"]] == one["logprobs"]["content"]
+        assert pieces[0]["prompt_logprobs"] == whole["prompt_logprobs"]
+    else:
+        assert "".join(c["text"] for c in choices) == one["text"]
+        for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            assert [v for c in choices for v in c["logprobs"][key]] == one["logprobs"][key]
+
+
+def test_stop_texts_end_an_answer_and_never_show(served):
+    long = ask(served, temperature=0, max_tokens=60, return_token_ids=False).json()["choices"][0]["text"]
+    stop = long[20:23]
+    want = long[: long.index(stop)]
+    whole = ask(served, temperature=0, max_tokens=60, stop=["\x00never", stop]).json()["choices"][0]
+    assert (whole["text"], whole["finish_reason"], whole["stop_reason"]) == (want, "stop", stop)
+    pieces = events(ask(served, temperature=0, max_tokens=60, stop=["\x00never", stop], stream=True).text)
+    assert "".join(p["choices"][0]["text"] for p in pieces) == want
+
+
+def test_another_server_rescores_the_same_tokens(served, int8):
+    """The candidate's tokens as a prompt of ids: the same server gives its own numbers again, the other one others."""
+    whole = ask(int8).json()["choices"][0]
+    ids = whole["prompt_token_ids"] + whole["token_ids"]
+    again, other = (
+        c.post("/v1/completions", json={"prompt": ids, "max_tokens": 0, "prompt_logprobs": 5}).json()["choices"][0]
+        for c in (int8, served)
+    )
+
+    def scores(choice: dict) -> list[float]:
+        return [row[str(i)]["logprob"] for i, row in zip(ids[-8:], choice["prompt_logprobs"][-8:], strict=True)]
+
+    assert scores(again) == pytest.approx(whole["logprobs"]["token_logprobs"], abs=2e-4)
+    drift = max(abs(a - b) for a, b in zip(scores(other), scores(again), strict=True))
+    assert 1e-4 < drift < 1
+    several = int8.post(
+        "/v1/completions", json={"prompt": [ids, ids[:3]], "max_tokens": 1, "prompt_logprobs": 0}
+    ).json()
+    assert [len(c["prompt_logprobs"]) for c in several["choices"]] == [len(ids), 3]
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["completions", "chat"])
+def test_inspect_and_compare_read_saved_answers(served, int8, tmp_path, chat, kcverify):
+    """The same tokens on both sides: int8 samples, float32 scores them as a prompt's continuation."""
+    files = {"reference": tmp_path / "float32.jsonl", "candidate": tmp_path / "int8.jsonl"}
+    lines: dict[str, list[str]] = {"reference": [], "candidate": []}
+    for seed in range(6):
+        if chat:
+            asked = {"messages": [{"role": "user", "content": f"line {seed}"}], "seed": seed, "max_tokens": 12,
+                     "temperature": 0, "logprobs": True, "top_logprobs": 4, "return_token_ids": True, "prompt_logprobs": 2}  # fmt: skip
+            answers = {
+                "reference": served.post("/v1/chat/completions", json=asked),
+                "candidate": int8.post("/v1/chat/completions", json=asked),
+            }
+        else:
+            asked = {"prompt": f"line {seed} of", "logprobs": 4, "temperature": 0, "prompt_logprobs": 2}
+            answers = {"reference": ask(served, **asked), "candidate": ask(int8, **asked)}
+        for side, answer in answers.items():
+            lines[side].append(answer.text)
+    for side, path in files.items():
+        path.write_text("\n".join(lines[side]) + "\n")
+        seen = kcverify("inspect", path, "--format", "json")
+        assert seen[0] == 0, seen[2]
+        found = json.loads(seen[1])
+        assert found["counts"]["requests"] == 6
+        assert {"token_ids", "logprobs", "top_logprobs"} <= {c["field"] for c in found["carries"]}
+        assert found["statuses"]["broken"] == 0
+    run = kcverify(
+        "compare", files["reference"], files["candidate"], "--declare-a", "positions=all", "--declare-b", "positions=all",
+        "--declare-a", "logprobs_mode=raw", "--declare-b", "logprobs_mode=raw", "--format", "json",
+    )  # fmt: skip
+    assert run[0] in (0, 1), run[2]
+    found = json.loads(run[1])
+    assert found["exit_code"] == run[0]
+
+
+BAD = [
+    (400, b"{", {}), (400, b"[]", {}), (400, b'{"prompt":"a","temperature":NaN}', {}), (400, b"[" * 100_000, {}),
+    (404, None, {"model": "gpt"}), (422, None, {"prompt": None}), (422, None, {"prompt": {"a": 1}}), (400, None, {"prompt": ""}),
+    (400, None, {"prompt": [1, 256]}), (400, None, {"prompt": [-1]}), (422, None, {"prompt": [1, "a"]}), (422, None, {"prompt": [True]}),
+    (400, None, {"prompt": ["a"] * 65}), (422, None, {"max_tokens": "8"}), (400, None, {"max_tokens": 100_000}),
+    (400, None, {"max_tokens": -1}), (400, None, {"max_tokens": 2040}), (400, None, {"temperature": -1}), (400, None, {"temperature": 1e999}),
+    (422, None, {"temperature": True}), (400, None, {"top_p": 0}), (400, None, {"top_p": 2}), (422, None, {"seed": 1.5}),
+    (400, None, {"n": 2}), (400, None, {"logit_bias": {"1": 2}}), (400, None, {"logprobs": 257}), (422, None, {"stop": 3}),
+    (400, None, {"stop": [""]}), (422, None, {"stop_token_ids": "x"}), (422, None, {"stream": 1}), (413, b'{"prompt":"' + b"a" * (1 << 20) + b'"}', {}),
+]  # fmt: skip
+
+
+def test_bad_requests_get_openais_error_and_the_server_goes_on(served):
+    for status, raw, changes in BAD:
+        body = raw if raw is not None else json.dumps({**ASK, **changes}).encode()
+        answer = served.post("/v1/completions", content=body)
+        assert answer.status_code == status, (changes, answer.text)
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+    for messages in (None, [], "hi", [{"content": "a"}], [{"role": "user", "content": 3}]):
+        assert served.post("/v1/chat/completions", json={"messages": messages}).status_code == 422
+    assert served.get("/v1/nothing").status_code == 404
+    assert served.get("/v1/completions").status_code == 405
+    assert served.post("/admin/fault", json={"name": "slow"}).status_code == 401
+    for wrong in (
+        {"name": "flood"},
+        {"name": "slow", "value": "x"},
+        {"name": "kernel", "value": "fp2"},
+        {"name": "kernel", "share": 0.5},
+        3,
+    ):
+        assert served.post("/admin/fault", json=wrong, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 400
+    assert ask(served).status_code == 200
+
+
+def _numbers(answer: httpx.Response) -> list:
+    return answer.json()["choices"][0]["logprobs"]["token_logprobs"]
+
+
+def _shifted(client, clean):
+    answer = ask(client)
+    assert answer.json()["system_fingerprint"] == clean.json()["system_fingerprint"]
+    assert answer.json()["weight_version"] == clean.json()["weight_version"]
+    assert _numbers(answer) != _numbers(clean)
+
+
+def _reported(client, clean):
+    version = ask(client).json()["weight_version"]
+    assert version != clean.json()["weight_version"]
+    assert client.get("/v1/models").json()["data"][0]["weight_version"] == version
+
+
+def _nan(client, clean):
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        chat = (
+            {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "top_logprobs": 2}
+            if "chat" in path
+            else {}
+        )
+        answer = ask(client, path, prompt_logprobs=2, **chat)
+        assert "NaN" not in answer.text
+        choice = answer.json()["choices"][0]
+        assert choice["token_ids"] == [0] * 8
+        listed = [e["logprob"] for e in choice["logprobs"]["content"]] if chat else choice["logprobs"]["token_logprobs"]
+        assert listed == [None] * 8
+        assert "NaN" not in ask(client, path, prompt_logprobs=2, stream=True, **chat).text
+
+
+def _hotter(client, clean):
+    assert ask(client, temperature=0.0).json()["choices"] == ask(client, temperature=0.0).json()["choices"]
+    cold = [ask(client, temperature=0.05, seed=s).json()["choices"][0]["token_ids"] for s in range(4)]
+    assert len({tuple(ids) for ids in cold}) > 1  # at 0.05 the seeds agree, at twenty times of it they do not
+
+
+def _slow(client, clean):
+    start = time.monotonic()
+    ask(client, stream=True)
+    assert time.monotonic() - start > 8 * 0.03
+
+
+def _hang(client, clean):
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/v1/completions", json=ASK, timeout=0.5)
+    assert client.get("/health").status_code == 200
+
+
+def _truncated(client, clean):
+    for stream in (False, True):
+        with pytest.raises(httpx.RemoteProtocolError):
+            ask(client, stream=stream)
+    put(client, {"name": "truncated", "value": "done"})
+    text = ask(client, stream=True).text
+    assert "[DONE]" not in text
+    assert text.startswith("data: ")
+    with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
+        ask(client).json()
+
+
+def _error(client, clean):
+    answer = ask(client)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+
+
+def _clock(client, clean):
+    assert ask(client).json()["created"] < clean.json()["created"] - 3000
+
+
+def _garbage(client, clean):
+    answer = ask(client)
+    assert answer.status_code == 200
+    with pytest.raises(json.JSONDecodeError):
+        answer.json()
+    line = ask(client, stream=True).text.split("\n\n")[0].removeprefix("data: ")
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(line)
+
+
+SEEN = {
+    "kernel": (None, _shifted), "stale_weights": (None, _shifted), "other_weights": (None, _reported), "nan_logits": (None, _nan),
+    "wrong_temperature": (20, _hotter), "scaled_logits": (None, _shifted), "slow": (30, _slow), "hang": (None, _hang), "crash": (None, None),
+    "truncated": (None, _truncated), "error_500": (None, _error), "clock_step": (None, _clock), "garbage_json": (None, _garbage),
+}  # fmt: skip
+
+
+def test_every_fault_does_what_its_row_says_and_can_be_taken_back(served):
+    assert set(SEEN) == {row.name for row in KINDS}
+    clean = ask(served)
+    for name, (value, see) in SEEN.items():
+        if see is None:
+            continue
+        put(served, {"name": name} if value is None else {"name": name, "value": value})
+        see(served, clean)
+        put(served, {})
+        after = ask(served).json()
+        for key in ("choices", "weight_version", "system_fingerprint"):
+            assert after[key] == clean.json()[key], name
+
+
+def test_a_share_of_requests_is_struck(served):
+    put(served, [{"name": "error_500", "share": 0.3}, {"name": "clock_step", "value": 5}])
+    codes = [ask(served, max_tokens=0).status_code for _ in range(40)]
+    put(served, {})
+    assert 4 <= codes.count(500) <= 20
+    assert set(codes) == {200, 500}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_crash_ends_the_server_in_the_middle_of_an_answer(stream):
+    running, facts = start("--fault", "crash=2")
+    with httpx.Client(base_url=facts["url"], timeout=60) as client, pytest.raises(httpx.RemoteProtocolError):
+        ask(client, stream=stream)
+    assert running.wait(timeout=30) == CRASHED
+    assert running.communicate()[1] == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -9)])
+def test_ends_during_an_answer(number, code):
+    """A wanted end waits for nobody who hangs; a kill breaks the answer off, and the client sees it."""
+    running, facts = start("--fault", "slow=200")
+    seen: list[str] = []
+
+    def client() -> None:
+        try:
+            with httpx.stream(
+                "POST", facts["url"] + "/v1/completions", json={**ASK, "max_tokens": 600, "stream": True}, timeout=60
+            ) as r:
+                for text in r.iter_text():
+                    seen.append(text)
+        except httpx.HTTPError as error:
+            seen.append(type(error).__name__)
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    while not seen:
+        time.sleep(0.02)
+    running.send_signal(number)
+    out, err = running.communicate(timeout=30)
+    thread.join(timeout=30)
+    assert (running.returncode, out, err) == (code, "", "")
+    assert "[DONE]" not in "".join(seen)
+
+
+def test_wrong_starts_are_diagnosed(kcverify):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        cases = {
+            "in use": ("--port", port), "no address": ("--host", "nowhere.invalid"), "no kernel": ("--kernel", "int3"), "no fault": ("--fault", "flood"),
+            "takes a number": ("--fault", "slow=x"), "all requests or none": ("--fault", "kernel=int4@0.5"), "raw or processed": ("--logprobs-mode", "x"),
+        }  # fmt: skip
+        for words, arguments in cases.items():
+            code, out, err = kcverify("serve-demo", *arguments)
+            assert (code, out) == (2, ""), arguments
+            assert words in err
+            assert "KC418" in err
+    code, out, _ = kcverify("serve-demo", "--faults")
+    assert code == 0
+    assert all(row.name in out for row in KINDS)
