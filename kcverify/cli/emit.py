@@ -62,6 +62,8 @@ def emit(
     row = table.target(target)
     given = {"contract": file, "result": result, "store": store, "gateway": gateway, "endpoint": endpoint}
     _fits(row, given)
+    if output != "-":
+        common.writable(output, file, result, store)
     request = _request(row, given, contract, set)
     if endpoint is not None and request.verdicts is not None:
         from kcverify.exporters.request import address

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from kcverify.cli import common
-from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, say, wants_json, writable, write
+from kcverify.cli.common import (
+    File,
+    Format,
+    Name,
+    Set,
+    app,
+    emit,
+    note,
+    parameters,
+    say,
+    stoppable,
+    wants_json,
+    writable,
+    write,
+)
 from kcverify.cli.provenance import DeclaredCandidate, DeclaredReference, Now, clock, declared, write_events
 
 Device = Annotated[str, typer.Option(help="where kernels run", metavar="cpu|cuda")]
@@ -92,20 +104,6 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """A request to terminate ends a run as Ctrl-C does: what was measured is reported as incomplete."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _path(value: str | None) -> Path | None:
     return None if value is None else Path(value)
 
@@ -145,20 +143,21 @@ def measure(
 
     as_json = wants_json(format)
     chosen = driver.select(driver.load(contract_file, parameters=parameters(set)), contract)
+    inputs = (contract_file, *reference, *candidate, data, observations, gguf)
     if report is not None:
-        writable(report)
+        writable(report, *inputs)
     heat = None if temperature is None else arguments.number("--temperature", temperature)
     options = MeasureOptions(
         window, device, seed, batch, heat, limit, _path(gguf), fixed_sample, _path(observations), parse, causes, by_layer,
         rows, executor, workers, _path(resume), note,
     )  # fmt: skip
     if witnesses is not None:
-        writable(witnesses)
+        writable(witnesses, report, *inputs)
     watch = driver.watch(
         options, declared(fingerprint_reference, fingerprint_candidate), witnesses=witnesses is not None, now=clock(now)
     )
     options.watch = watch
-    with _progress(candidate[0]) as options.progress, _stoppable():
+    with _progress(candidate[0]) as options.progress, stoppable():
         result = driver.measure(chosen, reference, candidate, data, options)
     if report is not None:
         write(report, driver.report(result))

@@ -69,12 +69,16 @@ def fingerprint(
 
     as_json = wants_json(format)
     if compare is not None:
+        if weights or kernel or declare or output is not None:
+            raise _option("--compare", "it compares two files, and makes no fingerprint", "leave the other options out")
         answer = _compared(*compare)
         if as_json:
             emit({"kcverify": __version__, **answer})
         else:
             say(shown.comparison(answer, common.color()))
         return int(answer["exit_code"])
+    if output is not None:
+        common.writable(output, *(word for word in [*(weights or []), *(kernel or [])] if word))
     found = _fingerprint(weights or [], kernel or [], declare or []).data()
     if output is not None:
         import rfc8785
@@ -126,13 +130,17 @@ def _fingerprint(weights: list[str], kernels: list[str], declared: list[str]) ->
 
 
 def _declare(found: dict[str, Any], word: str) -> None:
-    from kcverify.provenance.fields import BY_NAME
+    from kcverify.provenance.fields import ABSENT, BY_NAME
 
     name, equals, value = word.partition("=")
-    field, _, part = name.partition(".")
-    if not equals or field not in BY_NAME or not value:
+    field, dot, part = name.partition(".")
+    if not equals or field not in BY_NAME or not value or (dot and not part):
         raise _option("--declare", f"`{word}` is not FIELD=VALUE", f"fields are {', '.join(BY_NAME)}")
     before = found.get(field)
+    known = before.get(part) if part and isinstance(before, Mapping) else before
+    if BY_NAME[field].digest == "identity" and known not in (None, "", ABSENT, {}, value):
+        reason = f"`{name}` is told by the files already"
+        raise _option("--declare", reason, "declare what no file says")
     found[field] = {**(before if isinstance(before, Mapping) else {}), part: value} if part else value
 
 
@@ -241,6 +249,7 @@ def attest(
     setting = attesting.Setting(result, weights, kernel or [], start, end, record_failure)
     target = Path(output) if output is not None else attesting.sidecar(weights[0])
     attesting.outside(target, setting)
+    common.writable(str(target), key, file)
     made = attesting.statements(driver.check(chosen), setting)
     write(str(target), envelope.sign(made, signer).decode())
     answer = {

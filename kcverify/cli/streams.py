@@ -19,7 +19,9 @@ Declare = Annotated[
         metavar="KEY=VALUE",
     ),
 ]
-Stream = Annotated[str, typer.Argument(metavar="FILE", help="what an engine or a trainer wrote")]
+Stream = Annotated[
+    str, typer.Argument(metavar="FILE", help="what an engine or a trainer wrote; a folder or a pattern of such files")
+]
 
 
 @app.command(epilog="Example: kcverify inspect rollouts.jsonl --declare temperature=0.7")
@@ -28,18 +30,21 @@ def inspect(file: Stream, declare: Declare = None, format: Format = "text") -> i
 
     Read are answers of vLLM, SGLang, llama-server and OpenAI-compatible engines (JSON, JSON lines), RequestOutput as JSON,
     generate of transformers, --kl-divergence-base of llama.cpp, exports of prime-rl, batches of verl, NeMo-RL, TRL, slime
-    and OpenRLHF (safetensors, npz, parquet, torch.save), and rows of logits (safetensors, npy).
+    and OpenRLHF (safetensors, npz, parquet, torch.save), and rows of logits (safetensors, npy). A folder or a pattern of
+    files is one dump: one line a shard, what they are together, what they disagree in.
     """
     from kcverify.output import inspect as output
-    from kcverify.readers.answer import data
+    from kcverify.readers.answer import data, data_of_shards
+    from kcverify.readers.inspected_shards import inspect_shards
     from kcverify.readers.inspection import inspect as read
+    from kcverify.readers.shards import is_several
 
-    as_json = wants_json(format)
-    found = data(read(file, declare))
+    as_json, several = wants_json(format), is_several(file)
+    found = data_of_shards(inspect_shards(file, declare or ())) if several else data(read(file, declare))
     if as_json:
         emit(found)
     else:
-        say(output.text(found, common.color()))
+        say(output.shards(found, common.color()) if several else output.text(found, common.color()))
     return 0
 
 
@@ -118,14 +123,15 @@ def compare(
     as_json = wants_json(format)
     options = Options(sampled_by, as_, fail_on, _window(window), _share(min_kept_share))
     if html is not None:
-        writable(html)
+        writable(html, a, b, f"{a}.kcverify.json", f"{b}.kcverify.json")
     chosen = None
     if executor is not None or workers is not None:
         from kcverify.driver import executor_of
 
         chosen = executor_of(executor, workers)
     spread = Spread(chosen, None if resume is None else Path(resume), Reports("compared", common.note))
-    found = compare_sides(a, b, declare_a or (), declare_b or (), options, spread)
+    with common.stoppable():
+        found = compare_sides(a, b, declare_a or (), declare_b or (), options, spread)
     if html is not None:
         write(html, render_comparison(found))
     if as_json:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from kcverify.codes import allocation, conformance, contract, delivery, exporters, findings, inputs, provenance, streams, syntax
+from kcverify.codes import (
+    allocation,
+    conformance,
+    contract,
+    delivery,
+    exporters,
+    findings,
+    inputs,
+    provenance,
+    streams,
+    syntax,
+)
 from kcverify.codes.model import Code, Severity
 
 ROWS: tuple[Code, ...] = (

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kcverify.conformance import probes, ranks
+from kcverify.conformance.forks import server
 from kcverify.conformance.harness import Refusals
 from kcverify.conformance.model import Declared, Function, Protocol, Run, Verdict
 from kcverify.conformance.operations import BY_NAME
@@ -74,6 +75,8 @@ def told_apart(states: tuple[State, ...]) -> bool:
 def calibrate(classes: tuple[KernelClass, ...] = ROWS) -> list[dict[str, Any]]:
     """The matrix as data, a row a class. `calibrated` is false where the class is under-specified."""
     rows = []
+    if any(row.operations == ("all_reduce",) for row in classes):
+        server()  # loads torch beside the other classes
     for row in classes:
         states = calibrate_class(row)
         rows.append(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kcverify.conformance import harness, probes, shapes
 from kcverify.conformance import tolerances as t
+from kcverify.conformance.later import Later
 from kcverify.conformance.model import Derivation, Function, Reading, Run, Verdict
 from kcverify.conformance.operations import BY_NAME, Operation, underflow
 from kcverify.conformance.precision import sampled
@@ -58,6 +59,8 @@ def _pair(
 
 def schedules(kernel: Function) -> list[object]:
     """What a kernel's parameter `schedule` may be: the values of its attribute `schedules`, none without one."""
+    if isinstance(kernel, Later):
+        return list(kernel.schedules)
     try:
         known = "schedule" in inspect.signature(kernel).parameters
     except (TypeError, ValueError):
@@ -165,7 +168,7 @@ def polymorphism(run: Run) -> None:
 
 def _passes(run: Run, operation: Operation, dims: dict[str, int], index: int) -> bool:
     """One shape on a run of its own, whose power counts for the whole."""
-    inner = Run(run.kernel, run.declared, replace(run.protocol, asked=0), run.operation)
+    inner = Run(run.kernel, run.declared, replace(run.protocol, asked=0), run.operation, run.limits)
     g = probes.generator(run.protocol.seed, 47, index)
     args = probes.draw("normal", operation.shapes(dims), run.declared.operands, g)
     harness.compare(inner, operation, args, "shape")

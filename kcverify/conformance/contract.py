@@ -70,8 +70,8 @@ def select(contracts: tuple[KernelContract, ...], name: str | None, file: str) -
 
 
 def accumulator_of(one: Tolerance) -> str | None:
-    """The format of a limit's first `gamma(n, format)`; of a spread without one, of its first `unit_roundoff(format)`."""
-    found = _named(one.bound, "gamma")
+    """The format of a limit's first `gamma(n, format)` or `derived(format)`; of a spread, else, of `unit_roundoff(format)`."""
+    found = _named(one.bound, "gamma") or _named(one.bound, "derived")
     return found or (_named(one.bound, "unit_roundoff") if one.error in order.SPREADS else None)
 
 
@@ -100,7 +100,8 @@ def declared(contract: KernelContract, file: str) -> Declared:
                 field, words = WORDS[function]
                 if word not in words:
                     raise _missing(file, f"`{function}` is one of {', '.join(words)}, not `{word}`")
-                found = replace(found, **{field: word})
+                change: dict[str, Any] = {field: word}
+                found = replace(found, **change)
     return found
 
 

@@ -1,4 +1,12 @@
-"""Derived relative errors of the operations: bounds on every order of evaluation with a declared accumulator."""
+"""Derived relative errors of the operations: bounds on every order of evaluation with a declared accumulator.
+
+Model: every sum, product and quotient is rounded once, `fl(x op y) = (x op y)(1 + d)`, |d| <= u; exp, log and sqrt are within
+`FUNCTION_ROUNDOFFS` u, relative. A product of n factors `(1 + d)^(+-1)` is `1 + theta`, |theta| <= gamma_n = n u / (1 - n u), and
+`(1 + gamma_a)(1 + gamma_b) <= 1 + gamma_(a + b)` (Higham, lemma 3.1, 3.3). What these lines call F is `FUNCTION_ROUNDOFFS`.
+
+An exponential amplifies what its argument is off by: `|e^(x + a) - e^x| <= (a + a^2) e^x` for 0 <= a <= 1. Every term's
+exponential is taken once: a softmax that rescales its partial sums, block by block, has F + 2 roundings a block more.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,12 @@ from torch import Tensor
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.model import Declared, Derivation, exact
 
+EPSILON = 1e-5
+"""Of the norms."""
+
+_F = t.FUNCTION_ROUNDOFFS
+_ONE, _HALF = Fraction(1), Fraction(1, 2)
+
 
 def _up(value: float | Tensor) -> Fraction:
     """A double from a float64 computation as a fraction, moved up by more than its rounding."""
@@ -16,14 +30,19 @@ def _up(value: float | Tensor) -> Fraction:
     return Fraction(2**1023) if found is None else found * (1 + Fraction(1, 2**30))
 
 
+def rounded(inner: Derivation, d: Declared) -> Derivation:
+    """The accumulator's result rounded to the output; it is as it is where both are one format."""
+    return inner if d.output == d.accumulator else t.rounded_to(inner, d.output)
+
+
 def product(args: list[Tensor], d: Declared) -> Derivation:
     """A sum of products over the last dimension of the first operand, rounded to the output."""
-    return t.rounded_to(t.gamma(args[0].shape[-1], d.accumulator), d.output)
+    return rounded(t.gamma(args[0].shape[-1], d.accumulator), d)
 
 
 def total(args: list[Tensor], d: Declared) -> Derivation:
     """A sum over the last dimension, rounded to the output."""
-    return t.rounded_to(t.gamma(args[0].shape[-1] - 1, d.accumulator), d.output)
+    return rounded(t.gamma(args[0].shape[-1] - 1, d.accumulator), d)
 
 
 def rounding(args: list[Tensor], d: Declared) -> Derivation:
@@ -36,102 +55,149 @@ def _range(x: Tensor) -> Fraction:
     return _up((x.amax(-1) - x.amin(-1)).max())
 
 
-def _vanishing(name: str) -> Fraction:
+def vanishing(name: str) -> Fraction:
     """Beyond this span `exp(-span)` is below the smallest normal number, which an error of `underflow` covers; 7/10 > ln 2."""
     return (1 / t.smallest_normal(name)).numerator.bit_length() * Fraction(7, 10)
 
 
-def _softmax_at(span: Fraction, shift: Fraction, n: int, d: Declared) -> Derivation:
-    """Relative error of a row of n terms: exponents off by `shift` and by one rounding of at most `span`."""
-    u = t.unit_roundoff(d.accumulator)
-    total = t.gamma(n - 1, d.accumulator)
-    if total.value is None:
-        return total
-    span = min(span, _vanishing(d.accumulator))
-    exponent = 2 * (shift + span * u)  # e^a - 1 <= 2 a for a <= 1/2
-    one = exponent + (t.FUNCTION_ROUNDOFFS + 2) * u * (1 + exponent)
-    lines = (
-        *total.lines,
-        f"exponent off by {t.shown(exponent / 2)}, function of {t.FUNCTION_ROUNDOFFS} u and a quotient: {t.shown(one)}",
-    )
-    if exponent > 1:
-        return Derivation(None, (*lines, "says nothing: exponents are off by more than 1/2"))
-    return t.quotient(one, one + total.value + one * total.value, "term over sum, relative", lines)
+def exponential(off: Fraction, why: str) -> Derivation:
+    """Relative error of an exponential whose argument is off by `off`: `off + off^2`; nothing beyond 1/2."""
+    if off > _HALF:
+        return Derivation(None, (f"{why}: exponents off by {t.shown(off)} > 1/2 say nothing",))
+    value = off + off**2
+    return Derivation(value, (f"{why}: exponents off by a = {t.shown(off)}, amplified to a + a^2 = {t.shown(value)}",))
+
+
+def _exponents(span: Fraction, shift: Fraction, d: Declared) -> Derivation:
+    """Of `exp(x - max)`: the difference is rounded once, and was off by `shift` before."""
+    u, most = t.unit_roundoff(d.accumulator), vanishing(d.accumulator)
+    kept = min(span, most)
+    bounded = f"span {t.shown(kept)}" + (" (terms beyond vanish)" if kept < span else "")
+    before = f", {t.shown(shift)} before" if shift else ""
+    return exponential(shift + kept * u, f"x - max rounded once, {bounded}{before}")
+
+
+def _sum_of_exponentials(e: Derivation, n: int, d: Declared) -> Derivation:
+    """Positive terms: the error of each, and of their sum."""
+    return t.compound(f"sum of {n} exponentials, gamma(F + n - 1)", e, t.gamma(_F + n - 1, d.accumulator))
+
+
+def softmax_at(span: Fraction, shift: Fraction, n: int, d: Declared) -> Derivation:
+    """Relative error of a row of n terms that span `span`, exponents off by `shift`: a term over the sum of all."""
+    e = _exponents(span, shift, d)
+    term = t.compound("a term and the quotient, gamma(F + 2)", e, t.gamma(_F + 2, d.accumulator))
+    return t.quotient(term, _sum_of_exponentials(e, n, d), "term over sum, (1 + term) / (1 - sum) - 1")
 
 
 def softmax(args: list[Tensor], d: Declared) -> Derivation:
     """Relative error of a softmax of the last dimension."""
     x = args[0]
-    return t.rounded_to(_softmax_at(_range(x), Fraction(0), x.shape[-1], d), d.output)
+    return rounded(softmax_at(_range(x), Fraction(0), x.shape[-1], d), d)
+
+
+def _logarithm(args: list[Tensor], d: Declared) -> Derivation:
+    """Of `max + log(sum)` in the accumulator, against `1 + max|x| + ln n`: `|log(1 + r)| <= r / (1 - r)`, then log and sum."""
+    x = args[0]
+    inner = _sum_of_exponentials(_exponents(_range(x), Fraction(0), d), x.shape[-1], d)
+    moved = t.quotient(t.NOTHING, inner, "logarithm of a sum off by r: at most r / (1 - r)")
+    return t.compound("logarithm and sum, gamma(F + 1)", moved, t.gamma(_F + 1, d.accumulator))
 
 
 def logsumexp(args: list[Tensor], d: Declared) -> Derivation:
     """Of log-sum-exp, against `1 + max|x| + ln n`."""
-    inner = _softmax_at(_range(args[0]), Fraction(0), args[0].shape[-1], d)
-    u = t.unit_roundoff(d.accumulator)
-    logarithm = t.times(2, inner, "logarithm of a sum off by r is off by at most 2 r")
-    steps = t.constant((t.FUNCTION_ROUNDOFFS + 1) * u, "logarithm and sum")
-    return t.rounded_to(t.plus(logarithm, steps, "log-sum-exp against 1 + max|x| + ln n"), d.output)
+    return rounded(_logarithm(args, d), d)
 
 
-def _condition(x: Tensor) -> Fraction:
-    centred = x - x.mean(-1, keepdim=True)
-    ratio = (x.square().sum(-1) / centred.square().sum(-1).clamp_min(1e-300)).sqrt().max()
-    return _up(ratio)
+def _condition(x: Tensor, epsilon: float) -> Fraction:
+    """Largest root mean square of a row over its deviation, the root of its variance and `epsilon`."""
+    spread = x.var(-1, correction=0) + epsilon
+    return _up((x.square().mean(-1) / spread.clamp_min(1e-300)).sqrt().max())
+
+
+def _variance(x: Tensor, d: Declared, epsilon: float = 0.0) -> Derivation:
+    """Relative error of variance + epsilon: `(1 + 3/2 q + q^2)(1 + gamma_p) - 1`, q = gamma_p kappa, p = n + 8 + 4 ceil(log2 n).
+
+    kappa is the root mean square over the root of variance + epsilon. Two passes: the mean is off by
+    gamma_n mean|x|, which adds its square, at most `gamma_n^2 kappa^2`, and terms have n + 3 roundings. Welford's updates: the
+    mean of j terms is off by `e_j <= u Σ_(i<=j)|x_i| (j + 2 + 2 H_j) / j`, and the update `d_j d'_j` by `|d_j e_j| + |d'_j e_(j-1)| +
+    |e_j e_(j-1)|`, with `Σ d_j^2 (j - 1)/j = n V` and `Σ|x_i| <= sqrt(j n) rms`; by Cauchy and Schwarz the sum of the first two is at
+    most `sqrt(2) p u kappa n V`, of the third half the square of that, and 3/2 > sqrt(2) covers `1 + O(u)`.
+    """
+    n = x.shape[-1]
+    p = n + 8 + 4 * t.ceil_log2(n)
+    one, kappa = t.gamma(p, d.accumulator), _condition(x, epsilon)
+    if one.value is None:
+        return one
+    q = one.value * kappa
+    means = Derivation(
+        Fraction(3, 2) * q + q**2,
+        (*one.lines, f"means off by q = gamma kappa = {t.shown(q)}, kappa = {t.shown(kappa)}: 3/2 q + q^2"),
+    )
+    return t.compound(f"two passes or updates of {n} terms, gamma({p})", means, one)
 
 
 def variance(args: list[Tensor], d: Declared) -> Derivation:
-    """Two passes or Welford's updates: n u kappa to first order (Chan, Golub and LeVeque 1983), doubled."""
-    one = t.gamma(args[0].shape[-1] + 4, d.accumulator)
-    if one.value is None:
-        return one
-    kappa = _condition(args[0])
-    value = 2 * one.value * kappa
-    lines = (
-        *one.lines,
-        f"variance by two passes or updates: 2 gamma kappa, kappa = {t.shown(kappa)}: {t.shown(value)}",
-    )
-    return t.rounded_to(Derivation(value, lines), d.output)
+    """Two passes or Welford's updates, relative."""
+    return rounded(_variance(args[0], d), d)
+
+
+def _root(under: Derivation, why: str) -> Derivation:
+    """Of `1 / sqrt(y)`, y off by v relative: `(1 - v)^(-1/2) - 1 <= v / (2 (1 - v))`; nothing beyond 1/2."""
+    if under.value is None:
+        return under
+    if under.value > _HALF:
+        return Derivation(None, (*under.lines, f"{why} says nothing: off by more than 1/2 under the root"))
+    value = under.value / (2 * (1 - under.value))
+    return Derivation(value, (*under.lines, f"{why}, v / (2 (1 - v)): {t.shown(value)}"))
 
 
 def layer_norm(args: list[Tensor], d: Declared) -> Derivation:
-    """Of a layer norm, against what is added up."""
+    """Of a layer norm, against `(|x - mean| + mean|x|) / sqrt(variance + epsilon)`: what is added up."""
     x = args[0]
-    mean, var = t.gamma(x.shape[-1], d.accumulator), variance(args, Declared(accumulator=d.accumulator, output="int8"))
-    u = t.unit_roundoff(d.accumulator)
-    rest = t.constant((t.FUNCTION_ROUNDOFFS + 4) * u, "difference, root and quotient")
-    return t.rounded_to(t.plus(t.plus(mean, var, "mean and variance"), rest, "layer norm"), d.output)
+    mean = t.gamma(x.shape[-1] + 1, d.accumulator)
+    root = _root(_variance(x, d, EPSILON), "root of variance + epsilon")
+    rest = t.gamma(_F + 3, d.accumulator)
+    value = t.compound(
+        "layer norm: mean and difference, root, gamma(F + 3) of epsilon, root and quotient", mean, root, rest
+    )
+    return rounded(value, d)
 
 
 def rms_norm(args: list[Tensor], d: Declared) -> Derivation:
-    """Relative error of a root mean square norm."""
-    squares = t.gamma(args[0].shape[-1] + 2, d.accumulator)
-    rest = t.constant((t.FUNCTION_ROUNDOFFS + 4) * t.unit_roundoff(d.accumulator), "root, quotient and product")
-    return t.rounded_to(t.plus(squares, rest, "root mean square norm"), d.output)
+    """Relative error of a root mean square norm: squares, sum, mean and epsilon are positive."""
+    root = _root(t.gamma(args[0].shape[-1] + 2, d.accumulator), "root of mean square + epsilon")
+    value = t.compound("root mean square norm, gamma(F + 2) of root and quotient", root, t.gamma(_F + 2, d.accumulator))
+    return rounded(value, d)
 
 
 def attention(args: list[Tensor], d: Declared) -> Derivation:
-    """Scores by dot products, softmax, weights rounded to the operands' format, a product with the values."""
+    """Scores by dot products, softmax, weights rounded to the operands' format, a product with the values.
+
+    A softmax does not see a shift: the scores' own error is what the exponents are off by, against their computed maximum.
+    """
     q, k, _ = args
     scores = _up((q.abs() @ k.abs().mT).max() / q.shape[-1] ** 0.5)
     dot, mix = t.gamma(q.shape[-1] + 2, d.accumulator), t.gamma(k.shape[-2], d.accumulator)
     if dot.value is None or mix.value is None:
         return Derivation(None, (*dot.lines, *mix.lines))
-    weights = t.rounded_to(_softmax_at(2 * scores, 2 * dot.value * scores, k.shape[-2], d), d.inputs)
-    return t.rounded_to(t.plus(t.plus(weights, mix, "weights and mixture"), mix, "second order"), d.output)
+    off = dot.value * scores
+    said = (*dot.lines, f"scores of at most |q||k| / sqrt(d) = {t.shown(scores)}, off by {t.shown(off)}")
+    weights = softmax_at(2 * scores + 2 * off, off, k.shape[-2], d)
+    weights = t.rounded_to(Derivation(weights.value, (*said, *weights.lines)), d.inputs)
+    return rounded(t.compound("weights and their mixture of the values", weights, mix), d)
 
 
 def divergence(args: list[Tensor], d: Declared) -> Derivation:
-    """Of `Σ p (ln p - ln q)` of two rows of logits, against `2 (1 + max|a| + max|b| + ln n)`, which no `ln p - ln q` exceeds."""
-    one, two = (
-        logsumexp([x.nan_to_num(0.0, 0.0, 0.0)], Declared(accumulator=d.accumulator, output="int8")) for x in args
-    )
-    weights = _softmax_at(_range(args[0].nan_to_num(0.0, 0.0, 0.0)), Fraction(0), args[0].shape[-1], d)
-    sums = t.gamma(args[0].shape[-1] + 2, d.accumulator)
-    if one.value is None or two.value is None or weights.value is None or sums.value is None:
-        return Derivation(None, (*one.lines, *two.lines, *sums.lines))
-    u = t.unit_roundoff(d.accumulator)
-    logs = one.value + two.value + 2 * u
-    value = (1 + weights.value) * (1 + logs) * (1 + sums.value) - 1
-    lines = (*weights.lines, *sums.lines, f"(1 + weights) (1 + both logarithms) (1 + sum) - 1: {t.shown(value)}")
-    return t.rounded_to(Derivation(value, lines), d.output)
+    """Of `Σ p (ln p - ln q)` of two rows of logits, against `D = 2 (1 + max|a| + max|b| + ln n)`.
+
+    `|ln p - ln q| <= 2 (max|a| + max|b|) <= D`, and both logarithms together are off by at most their relative error times D,
+    whether taken of logits (log-sum-exp and two differences) or of p itself (its error and the logarithm's).
+    """
+    one, two = (_logarithm([x.nan_to_num(0.0, 0.0, 0.0)], d) for x in args)
+    weights = softmax_at(_range(args[0].nan_to_num(0.0, 0.0, 0.0)), Fraction(0), args[0].shape[-1], d)
+    moved = t.quotient(t.NOTHING, weights, "logarithm of a probability: at most w / (1 - w)")
+    parts = t.gamma(2 * (_F + 2), d.accumulator)
+    logs = t.plus(t.plus(t.larger(one, two), moved, "logarithms of logits or of p"), parts, "with their differences")
+    u = t.constant(t.unit_roundoff(d.accumulator), "ln p - ln q rounded")
+    sums = t.gamma(args[0].shape[-1] + 1, d.accumulator)
+    return rounded(t.compound("p, ln p - ln q, products and sum", weights, logs, u, sums), d)

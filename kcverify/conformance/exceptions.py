@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +14,7 @@ from kcverify.conformance import harness, probes, shapes
 from kcverify.conformance.model import EXACT, Reading, Run, exact
 from kcverify.conformance.operations import BY_NAME, dtype
 from kcverify.conformance.precision import sampled, typed
+from kcverify.conformance.tolerances import unit_roundoff
 
 POLICIES = ("IEEE_PROPAGATE", "MASK", "RAISE")
 RANGES = ("RAISE", "CLAMP", "ZERO", "UNDEFINED")
@@ -46,7 +48,14 @@ def propagation(run: Run) -> None:
 def _beyond(run: Run) -> None:
     """Finite numbers beyond the output's range: an overflow shows as infinity, or as NaN where the format has none."""
     largest = float(torch.finfo(dtype(run.declared.output)).max)
-    (x,) = typed(run, torch.tensor([[1.04, 1.25, 2.0, 1e3], [-1.04, -1.25, -2.0, -1e3]], dtype=torch.float64) * largest)
+    step = 2.0 ** math.floor(math.log2(largest)) * 2 * float(unit_roundoff(run.declared.output))
+    beyond = [
+        largest + step * (1 / 2 + 1 / 32),
+        largest + 2 * step,
+        2 * largest,
+        1e3 * largest,
+    ]  # half a step rounds back
+    (x,) = typed(run, torch.tensor([beyond, [-y for y in beyond]], dtype=torch.float64))
     x = x[torch.isfinite(x.double()).all(1)]
     out = harness.call(run, [x])
     if out is not None and x.numel():

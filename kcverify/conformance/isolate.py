@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from kcverify.codes import BY_SLUG
 from kcverify.conformance import answer
 from kcverify.conformance.contract import prepared, run_contract, select
+from kcverify.conformance.forks import child, server
 from kcverify.conformance.kernels import BY_NAME, find
 from kcverify.conformance.kernels import Row as Kernel
 from kcverify.conformance.model import Verdict
@@ -50,6 +50,20 @@ def survey_one(kernel: Kernel, row: KernelClass) -> dict[str, Any]:
         return survey_here(kernel, row)
     found = _apart({"row": kernel.name, "class": row.id}, LIMIT, dict(kernel.environment))
     return found if isinstance(found, dict) else _lost(found, row.id, kernel.operation, kernel.name)
+
+
+def together(calls: Sequence[tuple[bool, Callable[[], dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """Answers of calls in their order; those that are marked wait for a process of their own, and do so beside the others."""
+    server()
+    with ThreadPoolExecutor(1) as waiting:
+        later = [waiting.submit(call) if apart else None for apart, call in calls]
+        return [found.result() for found in [one or _done(call) for one, (_, call) in zip(later, calls, strict=True)]]
+
+
+def _done(call: Callable[[], dict[str, Any]]) -> Future[dict[str, Any]]:
+    out: Future[dict[str, Any]] = Future()
+    out.set_result(call())
+    return out
 
 
 def contract_here(text: str, file: str, name: str | None, kernel: str, effort: Effort = AS_WRITTEN) -> dict[str, Any]:
@@ -108,12 +122,10 @@ def _lost(reason: str, class_id: str, operation: str, kernel: str) -> dict[str, 
 
 def _apart(job: dict[str, Any], limit: int, environment: dict[str, str]) -> dict[str, Any] | str:
     """The answer of a process, or why there is none. Raises InputError for what the process says is wrong with its input."""
-    path = [str(Path.cwd()), *(p for p in sys.path if p)]
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        with (where / "said").open("w+b") as said:
-            ended = _ended(where, job, limit, {**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment}, said)
-            last = _last_line(said)
+        ended = _ended(where, job, limit, environment)
+        last = _last_line(where / "said")
         found = _answer(where / "answer.json")
         imported = "row" in job or job["kernel"] in BY_NAME or (where / "imported").exists()
     if isinstance(found, dict):
@@ -130,37 +142,23 @@ def _apart(job: dict[str, Any], limit: int, environment: dict[str, str]) -> dict
     return reason
 
 
-def _ended(where: Path, job: dict[str, Any], limit: int, environment: dict[str, str], said: IO[bytes]) -> int | None:
+def _ended(where: Path, job: dict[str, Any], limit: int, environment: dict[str, str]) -> int | None:
     """Exit code of the process, None where it or its module's import took too long. Its children end with it."""
-    command = [sys.executable, "-m", "kcverify.conformance.isolate", str(where / "answer.json")]
-    running = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=environment, start_new_session=True
-    )
-    try:
-        with contextlib.suppress(BrokenPipeError):
-            assert running.stdin is not None
-            running.stdin.write(json.dumps(job).encode())
-            running.stdin.close()
+    with child(__name__, "main", [str(where / "answer.json"), job], where / "said", environment) as running:
         early = min(limit, IMPORT_LIMIT) if "kernel" in job and job["kernel"] not in BY_NAME else limit
-        try:
-            return running.wait(early)
-        except subprocess.TimeoutExpired:
-            if early == limit or not (where / "imported").exists():
-                return None
-        try:
-            return running.wait(limit - early)
-        except subprocess.TimeoutExpired:
-            return None
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+        status = running.wait(early)
+        if status is not None or early == limit or not (where / "imported").exists():
+            return status
+        return running.wait(limit - early)
 
 
-def _last_line(said: IO[bytes]) -> str:
-    said.seek(0, os.SEEK_END)
-    said.seek(max(said.tell() - _TAIL, 0))
-    lines = said.read().decode("utf-8", errors="replace").strip().splitlines()
+def _last_line(said: Path) -> str:
+    if not said.is_file():
+        return "no message"
+    with said.open("rb") as told:
+        told.seek(0, os.SEEK_END)
+        told.seek(max(told.tell() - _TAIL, 0))
+        lines = told.read().decode("utf-8", errors="replace").strip().splitlines()
     return "".join(c for c in lines[-1] if c.isprintable()) if lines else "no message"
 
 
@@ -196,7 +194,3 @@ def main(out: str, job: dict[str, Any]) -> None:
     made = Path(out).with_suffix(".part")
     made.write_text(json.dumps(found), encoding="utf-8")
     made.replace(out)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.stdin.read()))

@@ -170,7 +170,7 @@ COMPILED: tuple[Row, ...] = tuple(
 def _library(library: str, name: str) -> Row:
     kind = "float16" if (library, name) == ("bitsandbytes", "int8") else "float32"
     kernel = Later(f"kcverify.conformance.with_{library}", "eager", name)
-    what = f"{library}, eager"
+    what = f"{library}, eager" + _NOTES.get((library, name), "")
     return Row(
         f"{library}.{name}",
         f"linear:{library}_{name}",
@@ -184,6 +184,7 @@ def _library(library: str, name: str) -> Row:
 
 
 _GROUPS = (("m", 1, 16), ("n", 16, 32), ("k", 64, 64))
+_NOTES = {("bitsandbytes", "int8"): ": scales by 6.200124e-05 for 1/127^2 = 6.2000124e-05, off by 1.8e-5"}
 LIBRARIES: tuple[Row, ...] = (
     *(_library(library, name) for library, name in LIBRARY_FORMATS),
     *(
@@ -194,13 +195,26 @@ LIBRARIES: tuple[Row, ...] = (
         )
         for name in ("w8a8", "w8a8_narrow")
     ),
+    *(
+        Row(
+            f"torchao.{name}.saturating", f"linear:torchao_{name}", Later("kcverify.conformance.with_torchao", "saturating", name), _F32,
+            "emulates the compiled layer without VNNI" + (", 7-bit codes" if name == "w8a8_narrow" else ""),
+            ("C-CMP-01",), (("m", 16, 16), ("n", 64, 64), ("k", 1024, 1024)), needs=partial(missing, "torchao"), trials=1,
+        )
+        for name in ("w8a8", "w8a8_narrow")
+    ),
 )  # fmt: skip
+
+
+SCHEDULES = ("16x16", "16x32", "32x32", "16x64")
+"""Tiles and steps of a product that an autotuner may choose from."""
 
 
 def _triton(name: str, kernel: str, operation: str, declared: Declared, note: str = "") -> tuple[Row, Row]:
     """In the interpreter, and on a GPU."""
-    function = Later("kcverify.conformance.with_triton", kernel)
-    classes = ("C-PRC-01",) if operation == "matmul" else ("C-PRC-01", "C-EXC-01")
+    tiled = kernel == "dot_tiled"
+    function = Later("kcverify.conformance.with_triton", kernel, schedules=SCHEDULES if tiled else ())
+    classes = ("C-CMP-02",) if tiled else ("C-PRC-01",) if operation == "matmul" else ("C-PRC-01", "C-EXC-01")
     shapes = _TILES if operation == "matmul" else (("m", 1, 8), ("n", 1, 64))
     here = Row(
         f"triton.{name}",
@@ -230,6 +244,7 @@ TRITON: tuple[Row, ...] = tuple(
     row
     for name, kernel, operation, declared, note in (
         ("dot.float16", "dot", "matmul", Declared("float16", "float32", "float32"), ""),
+        ("dot_tiled.float16", "dot_tiled", "matmul", Declared("float16", "float32", "float32"), ": tiles and steps of an autotuner"),
         ("dot.bfloat16", "dot", "matmul", Declared("bfloat16", "float32", "float32"), ": bfloat16 is read as whole numbers"),
         ("dot_widened.bfloat16", "dot_widened", "matmul", Declared("bfloat16", "float32", "float32"), ""),
         ("dot.int8", "dot", "matmul", _INT8, ""),

@@ -27,11 +27,12 @@ def quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Later:
-    """`module.function`, called with `first` in front where it is given."""
+    """`module.function`, called with `first` in front where it is given; `schedules` are the values of its parameter `schedule`."""
 
     module: str
     function: str
     first: str = ""
+    schedules: tuple[str, ...] = ()
 
     @property
     def __name__(self) -> str:

@@ -120,7 +120,10 @@ class Protocol:
 
 @dataclass
 class Run:
-    """A kernel under a check and what was found so far. `limits` are a contract's own; without them the derived one holds."""
+    """A kernel under a check and what was found so far. `limits` are a contract's own; without them the derived one holds.
+
+    `held` are the last results as the kernel gave them, with copies: they must not change at later calls.
+    """
 
     kernel: Function
     declared: Declared
@@ -130,6 +133,7 @@ class Run:
     readings: list[Reading] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    held: list[tuple[Tensor, Tensor, str]] = field(default_factory=list)
     powerless: int = 0
     powered: int = 0
     draws: int = 0

@@ -22,7 +22,7 @@ from kcverify.conformance.probes import DTYPES, Shape
 from kcverify.measure.kernels import GROUP, KERNELS, Kernel
 
 Dims = Mapping[str, int]
-EPSILON = 1e-5
+EPSILON = errors.EPSILON
 """Of the norms."""
 
 
@@ -214,7 +214,8 @@ def packed(row: Stored) -> Operation:
     def tolerance(args: list[Tensor], d: Declared) -> Derivation:
         """A zero and a scale for each weight, and a scale for each sum: four roundings more than a sum has."""
         inner = t.gamma(args[0].shape[-1] + 4, d.accumulator)
-        return t.rounded_to(inner, d.output)
+        said = (*inner.lines, "k products and sums, and four roundings of weights, zeros and scales")
+        return errors.rounded(Derivation(inner.value, said), d)
 
     name = f"linear:{row.name}"
     return Operation(name, ("m", "n", "k"), _linear_shapes, oracle, magnitude, tolerance, "k", row.unfused)

@@ -77,7 +77,7 @@ def spread_limit(count: int, run: Run) -> Derivation:
     """Spread of two orders in the declared accumulator, and a rounding of each result."""
     inner = t.spread(count, run.declared.accumulator, run.declared.summation)
     u = t.unit_roundoff(run.declared.output)
-    if inner.value is None:
+    if inner.value is None or run.declared.output == run.declared.accumulator:
         return inner
     value = inner.value + 2 * u * (1 + inner.value / 2)
     return Derivation(value, (*inner.lines, f"each rounded to {run.declared.output}: {t.shown(value)}"))

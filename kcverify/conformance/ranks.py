@@ -1,4 +1,4 @@
-"""Communication over gloo: processes of one machine that run an all-reduce kernel on buckets, run as `python -m`.
+"""Communication over gloo: processes of one machine that run an all-reduce kernel on buckets, forked from one that has torch loaded.
 
 A kernel is `function(buckets, group) -> buckets`, each bucket a float32 vector; it may start the reductions of several
 buckets before it waits for one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 from datetime import timedelta
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from kcverify.conformance.forks import child, forked
 from kcverify.conformance.model import Function
 
 Answers = list[dict[str, Any]]
@@ -57,28 +58,48 @@ def reduce_all(names: tuple[str, ...], seed: int) -> None:
 
 def _group(names: tuple[str, ...], seed: int) -> dict[str, Answers] | str:
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-m", "kcverify.conformance.ranks", str(rank), folder, str(seed), *names],
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            )
-            for rank in range(WORLD)
-        ]  # fmt: skip
-        said = []
-        try:
-            said = [process.communicate(timeout=_LIMIT)[1] for process in running]
-        except subprocess.TimeoutExpired:
+        where = Path(folder)
+        with child(__name__, "group", [folder, seed, list(names)], where / "said", {}) as running:
+            ended = running.wait(_LIMIT)
+        if ended is None:
             return f"no answer in {_LIMIT} s"
-        finally:
-            for process in running:
-                process.kill()
-        for rank, process in enumerate(running):
-            if process.returncode:
-                last = said[rank].strip().splitlines()[-1:] or ["no message"]
-                return f"rank {rank} ended with {process.returncode}: {last[0]}"
-        found: dict[str, Answers] = json.loads((Path(folder) / "answer.json").read_text())
+        if (where / "failed").is_file():
+            rank, status = (where / "failed").read_text().split()
+            last = _told(where, int(rank)).strip().splitlines()[-1:] or ["no message"]
+            return f"rank {rank} ended with {status}: {last[0]}"
+        if ended or not (where / "answer.json").is_file():
+            return f"the ranks' own parent ended with {ended}"
+        found: dict[str, Answers] = json.loads((where / "answer.json").read_text())
         return found
+
+
+def _told(where: Path, rank: int) -> str:
+    said = where / f"said.{rank}"
+    return said.read_text(encoding="utf-8", errors="replace") if said.is_file() else ""
+
+
+def group(folder: str, seed: int, names: list[str]) -> None:
+    """All ranks as children of this process; the first that fails ends the others."""
+    job = {
+        "module": __name__,
+        "function": "main",
+        "environment": {},
+        "alone": False,
+        "folder": str(Path.cwd()),
+        "path": sys.path,
+    }
+    running = {
+        forked({**job, "said": str(Path(folder) / f"said.{rank}"), "arguments": [rank, folder, seed, names]}): rank
+        for rank in range(WORLD)
+    }
+    while running:
+        pid, status = os.wait()
+        rank, code = running.pop(pid), os.waitstatus_to_exitcode(status)
+        if code:
+            (Path(folder) / "failed").write_text(f"{rank} {code}")
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+            return
 
 
 def buckets_of(seed: int, case: int, rank: int, count: int) -> list[torch.Tensor]:
@@ -131,7 +152,3 @@ def main(rank: int, folder: str, seed: int, names: list[str]) -> None:
         (Path(folder) / "answer.json").write_text(json.dumps(answers))
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:])

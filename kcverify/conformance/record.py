@@ -11,6 +11,8 @@ from typing import Any
 from kcverify import __version__
 from kcverify.diagnostics import input_error
 
+LARGEST = 64 << 20
+"""Bytes of an entry that are read."""
 FORMAT = "kcverify-conformance-entry/1"
 KEYS = (
     "format", "kcverify", "contract", "class", "operation", "kernel", "declared", "machine", "tolerance", "measurement",
@@ -43,7 +45,11 @@ def entry(found: Mapping[str, Any]) -> dict[str, Any]:
 def load(path: str) -> dict[str, Any]:
     """An entry of a file. Raises InputError: `entry_invalid`."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise input_error("entry_invalid", file=path, reason=f"it is larger than {LARGEST >> 20} MiB")
+        found = json.loads(content)
     except OSError as error:
         raise input_error("entry_invalid", file=path, reason=(error.strerror or str(error)).lower()) from error
     except (ValueError, RecursionError) as error:

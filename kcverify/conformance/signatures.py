@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb
+from math import comb, inf
 from typing import Any
 
 from torch import Tensor
@@ -21,9 +21,6 @@ LADDER = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 COERCED = ("tfloat32", "bfloat16", "float16", "float8_e4m3fn")
 """Accumulators that a coercion may have put in place of the declared one."""
-
-GROWTH = 0.125
-"""Least exponent of growth: random errors of sums that are renormalised by the operands grow with the root of the length."""
 
 _BIAS_DRAWS = 48
 
@@ -76,21 +73,25 @@ def _operation(run: Run) -> Operation | None:
 
 
 def _grows(run: Run, one: Signature) -> Found:
-    """The residual by size: it grows, and it leaves the declared tolerance behind."""
+    """The residual by size: it leaves the declared tolerance behind, and it grows.
+
+    A residual that does not depend on the size is exchangeable between sizes: that every one of r draws at the largest size
+    exceeds every one of r at the smallest has probability `1 / C(2 r, r)` then. r is the least with that at most 1 - confidence.
+    """
     operation = _operation(run)
     if operation is None or one.dimension not in operation.dims:
         return None, f"{run.operation} has no dimension {one.dimension}", ()
     rows = ladder(run, operation, one.dimension)
-    known = [(r["size"], r["residual"]) for r in rows if r["residual"] is not None]
-    lost = len(known) < len(rows)
-    if len(known) < 2:
-        return (True if lost else None), "the residual is not finite" if lost else "one size only", rows
-    (small, low), (large, high) = known[0], known[-1]
-    beyond = lost or any(
-        r["limit"] is not None and r["residual"] > r["limit"] for r in rows if r["residual"] is not None
-    )
-    grown = lost or high > low * (large / small) ** GROWTH
-    said = f"{low:.2g} at {one.dimension}={small}, {high:.2g} at {one.dimension}={large}"
+    if len(rows) < 2:
+        return None, "one size only", rows
+    beyond = any(r["residual"] is None or (r["limit"] is not None and r["residual"] > r["limit"]) for r in rows)
+    count = replicates(run.protocol.confidence)
+    small, large = rows[0]["size"], rows[-1]["size"]
+    first, last = ([residual(run, operation, one.dimension, s, i)[0] for i in range(count)] for s in (small, large))
+    top = max(inf if x is None else float(x) for x in first)
+    least = min(inf if x is None else float(x) for x in last)
+    grown = least > top
+    said = f"at most {top:.2g} in {count} draws at {one.dimension}={small}, at least {least:.2g} in {count} at {one.dimension}={large}"
     kept = [name for name in COERCED if rows[0]["coerced"].get(name) is not None and _explained(rows, name)]
     if beyond and grown and kept:
         said += f"; within what sums in {', '.join(kept)} allow"
@@ -103,21 +104,40 @@ def _explained(rows: tuple[dict[str, Any], ...], name: str) -> bool:
     return bool(bounded) and all(r["residual"] is not None and r["residual"] <= r["coerced"][name] for r in bounded)
 
 
+def replicates(confidence: Fraction) -> int:
+    """Least r with `1 / C(2 r, r) <= 1 - confidence`: draws at either end that decide whether a residual grows."""
+    return next(r for r in range(1, 64) if Fraction(1, comb(2 * r, r)) <= 1 - confidence or r == 63)
+
+
+def residual(
+    run: Run, operation: Operation, dimension: str, wanted: int, replicate: int
+) -> tuple[Fraction | None, Fraction | None]:
+    """The worst residual of ones, of normal and of uniform draws at a size, None if not finite; and the limit there."""
+    dims = _at(run, operation, dimension, wanted)
+    inner = Run(run.kernel, run.declared, run.protocol, run.operation, run.limits)
+    for name in ("identical", "normal", "uniform"):
+        g = probes.generator(run.protocol.seed, 61, replicate, wanted, DISTRIBUTION[name])
+        harness.compare(inner, operation, probes.draw(name, operation.shapes(dims), run.declared.operands, g), name)
+    values = [r.value for r in inner.readings]
+    worst = None if not values or None in values else max(v for v in values if v is not None)
+    return worst, next((r.tolerance.value for r in inner.readings), None)
+
+
+DISTRIBUTION = {name: i for i, name in enumerate(("identical", "normal", "uniform"))}
+
+
+def _at(run: Run, operation: Operation, dimension: str, wanted: int) -> dict[str, int]:
+    return shapes.middle(operation, run.protocol, **{"m": 2, "n": 4, "k": 16, dimension: wanted})
+
+
 def ladder(run: Run, operation: Operation, dimension: str) -> tuple[dict[str, Any], ...]:
     """Residual at every size, the worst of ones and of normal draws; the limit, and what other accumulators would allow."""
     low, high = shapes.ranges(operation, run.protocol)[dimension]
     sizes = sorted({low, high, *(size for size in LADDER if low <= size <= high)})
     found: dict[int, dict[str, Any]] = {}
-    for i, wanted in enumerate(size for size in sizes if size >= min(8, high)):
-        dims = shapes.middle(operation, run.protocol, **{"m": 2, "n": 4, "k": 16, dimension: wanted})
-        size = dims[dimension]
-        inner = Run(run.kernel, run.declared, run.protocol, run.operation, run.limits)
-        for j, name in enumerate(("identical", "normal", "uniform")):
-            g = probes.generator(run.protocol.seed, 61, i, j)
-            harness.compare(inner, operation, probes.draw(name, operation.shapes(dims), run.declared.operands, g), name)
-        values = [r.value for r in inner.readings]
-        value = None if not values or None in values else max(v for v in values if v is not None)
-        limit = next((r.tolerance.value for r in inner.readings), None)
+    for wanted in (size for size in sizes if size >= min(8, high)):
+        size = _at(run, operation, dimension, wanted)[dimension]
+        value, limit = residual(run, operation, dimension, wanted, 0)
         bounds = {name: t.rounded_to(t.gamma(size, name), run.declared.output).value for name in COERCED}
         found[size] = {
             "size": size, "residual": None if value is None else float(value), "limit": None if limit is None else float(limit),

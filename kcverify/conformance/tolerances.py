@@ -98,31 +98,77 @@ def constant(value: Fraction, why: str) -> Derivation:
     return Derivation(value, (f"{why}: {shown(value)}",))
 
 
-def quotient(over: Fraction, under: Fraction, why: str, before: tuple[str, ...] = ()) -> Derivation:
-    """`(1 + over) / (1 - under) - 1`, the relative error of a quotient; nothing once `under >= 1/2`."""
-    if under >= _HALF or over >= _HALF:
-        return Derivation(None, (*before, f"{why} says nothing: a part of it is at least 1/2"))
-    value = (1 + over) / (1 - under) - 1
-    return Derivation(value, (*before, f"{why}: {shown(value)}"))
+NOTHING = Derivation(Fraction(0), ())
+"""No error."""
 
 
-def evaluate(term: Term, dims: Mapping[str, int]) -> Derivation:
-    """A contract's tolerance at one shape, exactly. `sqrt` and `log2` are rounded up: the contract's author meant a bound."""
+def compound(why: str, *parts: Derivation) -> Derivation:
+    """`(1 + a)(1 + b)... - 1`: relative errors one after another; nothing if one says nothing."""
+    lines = tuple(dict.fromkeys(line for one in parts for line in one.lines))
+    value = Fraction(1)
+    for one in parts:
+        if one.value is None:
+            return Derivation(None, one.lines)
+        value *= 1 + one.value
+    return Derivation(value - 1, (*lines, f"{why}: {shown(value - 1)}"))
+
+
+def larger(a: Derivation, b: Derivation) -> Derivation:
+    """The larger one; nothing if one says nothing."""
+    if a.value is None or b.value is None:
+        return a if a.value is None else b
+    return a if a.value >= b.value else b
+
+
+def quotient(over: Derivation, under: Derivation, why: str) -> Derivation:
+    """`(1 + over) / (1 - under) - 1`, the relative error of a quotient; nothing once a part is above 1/2."""
+    if over.value is None or under.value is None:
+        return over if over.value is None else under
+    lines = tuple(dict.fromkeys((*over.lines, *under.lines)))
+    if under.value > _HALF or over.value > _HALF:
+        return Derivation(None, (*lines, f"{why} says nothing: a part of it is above 1/2"))
+    value = (1 + over.value) / (1 - under.value) - 1
+    return Derivation(value, (*lines, f"{why}: {shown(value)}"))
+
+
+Derive = Callable[[str], Derivation]
+"""An operation's derived tolerance at given operands, by the accumulator's format."""
+
+
+def evaluate(term: Term, dims: Mapping[str, int], derive: Derive | None = None) -> Derivation:
+    """A contract's tolerance at one shape, exactly. `sqrt` and `log2` are rounded up: the contract's author meant a bound.
+
+    `derived(format)` is what the operation's own derivation gives at the operands; without operands it says nothing.
+    """
     match term:
         case Constant(value):
             return Derivation(value, ())
         case Symbol(name) if name in dims:
             return Derivation(Fraction(dims[name]), ())
         case Apply("gamma", (count, Symbol(name))):
-            inner = evaluate(count, dims)
+            inner = evaluate(count, dims, derive)
             return Derivation(None, inner.lines) if inner.value is None else gamma(_ceil(inner.value), name)
         case Apply("unit_roundoff", (Symbol(name),)):
             return constant(unit_roundoff(name), f"unit_roundoff({name})")
+        case Apply("derived", (Symbol(name),)) if derive is not None:
+            return derive(name)
         case Apply(function, arguments):
-            return _applied(function, [evaluate(one, dims) for one in arguments])
+            return _applied(function, [evaluate(one, dims, derive) for one in arguments])
         case Binary(operator, left, right):
-            return _binary(operator, evaluate(left, dims), evaluate(right, dims))
+            return _binary(operator, evaluate(left, dims, derive), evaluate(right, dims, derive))
     return Derivation(None, (f"`{term}` is no number here",))
+
+
+def formats_of(term: Term) -> set[str]:
+    """Number formats that a formula names."""
+    match term:
+        case Apply(_, arguments):
+            return {name for one in arguments for name in formats_of(one)}
+        case Binary(_, left, right):
+            return formats_of(left) | formats_of(right)
+        case Symbol(name) if name in EXACT_FORMATS or name in _OTHER or name in BY_NAME:
+            return {name}
+    return set()
 
 
 def _ceil(value: Fraction) -> int:

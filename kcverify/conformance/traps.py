@@ -5,12 +5,13 @@ A trap of a processor feature is gated on the flag: elsewhere the kernel is righ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kcverify.conformance import answer
-from kcverify.conformance.isolate import contract_apart, contract_here, kernels_of
+from kcverify.conformance.isolate import contract_apart, contract_here, kernels_of, together
 from kcverify.conformance.kernels import BY_NAME
 from kcverify.resources import contracts_dir
 
@@ -76,6 +77,8 @@ ROWS: tuple[Trap, ...] = (
     *(_saturating(engine) for engine in ("onednn", "x86", "fbgemm")),
     Trap(f"{_T} 1", "qnnpack adds at int32", "u8s8_product", "u8s8.qnnpack", _WITHIN),
     Trap(f"{_T} 2", "torchao W8A8 compiled with freezing leaves its eager self", "w8a8_frozen", "torchao.w8a8.frozen", _VIOLATION, without_vnni, _WITHIN),
+    Trap(f"{_T} 2", "the same, emulated on every processor", "w8a8_frozen", "torchao.w8a8.saturating"),
+    Trap(f"{_T} 2", "reduce_range leaves room for pairs at int16", "w8a8_frozen", "torchao.w8a8_narrow.saturating", _WITHIN),
     Trap(f"{_T} 2", "reduce_range makes both agree", "w8a8_frozen", "torchao.w8a8_narrow.frozen", _WITHIN),
     Trap(f"{_T} 2", "torchao W8A8 in eager mode keeps its tolerance", "w8a8_linear", "torchao.w8a8", _WITHIN),
     Trap(f"{_T} 3", "e4m3 saturates: 465, 1,000 and infinity become 448", "e4m3_infinity", "cast.e4m3"),
@@ -128,11 +131,20 @@ def run(trap: Trap) -> dict[str, Any]:
     """The trap's kernel under its contract, in a process of its own where it needs one."""
     path = contracts_dir() / "kernels" / f"{trap.contract}.kc"
     text, file = path.read_text(encoding="utf-8"), f"contracts/kernels/{path.name}"
-    row = BY_NAME.get(trap.kernel)
-    if row is not None and row.risky:
+    if _apart(trap):
         (contract,) = kernels_of(text, file)
         return contract_apart(contract, text, file, trap.kernel)
     return contract_here(text, file, None, trap.kernel)
+
+
+def outcomes(traps: Sequence[Trap]) -> list[dict[str, Any]]:
+    """Every trap as data; those in processes of their own run beside the others."""
+    return together([(_apart(trap), partial(outcome, trap)) for trap in traps])
+
+
+def _apart(trap: Trap) -> bool:
+    row = BY_NAME.get(trap.kernel)
+    return row is not None and row.risky
 
 
 def outcome(trap: Trap) -> dict[str, Any]:

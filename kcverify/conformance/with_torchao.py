@@ -23,6 +23,8 @@ from torchao.quantization.quantize_.workflows.intx.intx_unpacked_to_int8_tensor 
     _apply_int8_act_asym_per_token_quant_dequant,
 )
 
+from kcverify.conformance.adapters import int16_pairs
+
 _CONFIGS: dict[str, Callable[[], Any]] = {
     "int8": Int8WeightOnlyConfig,
     "w8a8": Int8DynamicActivationInt8WeightConfig,
@@ -74,3 +76,11 @@ def frozen(name: str, x: Tensor, w: Tensor) -> Tensor:
     with torch.no_grad(), torch._inductor.config.patch(freezing=True):
         out: Tensor = torch.compile(layer)(x)
     return out
+
+
+def saturating(name: str, x: Tensor, w: Tensor) -> Tensor:
+    """What the compiled layer computes without VNNI, on any processor: its codes, pairs of products saturated at int16, its scales."""
+    stored: Any = _layer(name, w).weight
+    codes = Int8Tensor.from_hp(x, PerRow(), reduce_range=name == "w8a8_narrow")
+    sums = int16_pairs(codes.qdata, stored.qdata.T)
+    return (sums.double() * codes.scale.double() * stored.scale.double().T).to(x.dtype)

@@ -45,14 +45,14 @@ def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _multiplied(a: Tensor, b: Tensor, wide: bool) -> Tensor:
+def _multiplied(a: Tensor, b: Tensor, wide: bool, tile: int = TILE, step: int = STEP) -> Tensor:
     (m, k), n = a.shape, b.shape[1]
-    rows, columns, inner = _up(m, TILE), _up(n, TILE), _up(k, STEP)
+    rows, columns, inner = _up(m, tile), _up(n, tile), _up(k, step)
     left = F.pad(a.float(), (0, inner - k, 0, rows - m)).to(a.dtype).contiguous()
     right = F.pad(b.float(), (0, columns - n, 0, inner - k)).to(b.dtype).contiguous()
     whole = not a.dtype.is_floating_point
     out = torch.zeros(rows, columns, dtype=torch.int32 if whole else torch.float32, device=a.device)
-    _product[(rows // TILE, columns // TILE)](left, right, out, rows, columns, inner, TILE, STEP, wide, whole)
+    _product[(rows // tile, columns // tile)](left, right, out, rows, columns, inner, tile, step, wide, whole)
     return out[:m, :n].contiguous()
 
 
@@ -64,6 +64,12 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 def dot_widened(a: Tensor, b: Tensor) -> Tensor:
     """`tl.dot` of operands that are cast to float32 first."""
     return _multiplied(a, b, True)
+
+
+def dot_tiled(a: Tensor, b: Tensor, schedule: str = "16x32") -> Tensor:
+    """`tl.dot` with the tile and the step that an autotuner may choose, as `tile x step`."""
+    tile, step = (int(size) for size in schedule.split("x"))
+    return _multiplied(a, b, False, tile, step)
 
 
 def cast(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kcverify.delivery import windows
 from kcverify.delivery.records import Record, stated, tested, tested_limit
 from kcverify.delivery.state import key
 from kcverify.diagnostics import InputError, input_error
@@ -149,6 +150,7 @@ def _calibrated(value: object) -> float | None:
 
 def of_records(path: str, contract: Contract, requests: int, records: Mapping[str, Record]) -> Evidence:
     """What a store counted in one run. Raises InputError: `evidence_invalid` for a cell or a limit of another contract."""
+    records, parts = windows.gathered(records)
     cells: list[Cell] = []
     known: set[str] = set()
     for planned in plan(contract).clauses:
@@ -160,7 +162,7 @@ def of_records(path: str, contract: Contract, requests: int, records: Mapping[st
             continue
         for _, record in seen:
             _check_limit(path, planned, record, contract)
-        outcomes = [tested(planned, record) for _, record in seen]
+        outcomes = [_tested_alone(planned, record, parts.get(key(clause.name, s), {})) for s, record in seen]
         judged = judge_slices(outcomes, float(clause.confidence), clause.severity)
         for (s, record), one in zip(seen, judged, strict=True):
             outcome = stated(planned, record, s, one.outcome)
@@ -174,6 +176,11 @@ def of_records(path: str, contract: Contract, requests: int, records: Mapping[st
     if foreign:
         raise _invalid(path, f"it has evidence of `{foreign[0]}`, which the contract does not enforce")
     return Evidence(path, (), requests, tuple(cells))
+
+
+def _tested_alone(planned: PlannedClause, record: Record, parts: windows.Parts) -> Outcome:
+    """The test of one slice as if it were alone."""
+    return tested(planned, record) if planned.clause.window is None else windows.certified(planned, record, parts)
 
 
 def _check_limit(path: str, planned: PlannedClause, record: Record, contract: Contract) -> None:

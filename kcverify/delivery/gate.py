@@ -21,7 +21,7 @@ from kcverify.delivery.evidence import Cell
 from kcverify.delivery.state import Carried, key
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.contract import Clause, Contract, Stage
-from kcverify.emit.plan import plan
+from kcverify.emit.plan import PlannedClause, plan
 from kcverify.runtime.sequential import judge_clean
 
 MILD = ("log", "alert")
@@ -156,9 +156,17 @@ def _cells(contract: Contract, stage: Stage, asked: Question) -> Iterator[Judged
             unasked = offline and missing and asked.decided.get(name_of) != "fail"
             decides = clause.severity not in mild and enforced and not unasked
             if cell is None or not enforced:
-                reason = planned.reason or (cell.reason if cell is not None else "no evidence was given")
+                reason = planned.reason or (cell.reason if cell is not None else _nothing(planned))
                 cell = Cell(clause.name, name, "none", "inconclusive" if enforced else "not_enforced", reason)
             yield _sticky(_with_past(clause, stage, cell, asked, decides), asked)
+
+
+def _nothing(planned: PlannedClause) -> str:
+    """Why there is no evidence of a clause, and where there would be some."""
+    if planned.evidence in ("reading", "paired"):
+        name = planned.clause.metric.name
+        return f"{name} is read from all requests at once, which no store keeps: give a monitor's state with --evidence"
+    return "no evidence was given"
 
 
 def _judged(clause: Clause, cell: Cell, decides: bool) -> Judged:

@@ -121,8 +121,6 @@ def stated(planned: PlannedClause, record: Record, slice: str | None, outcome: O
         return Outcome("unobservable", f"inputs of the metric were not given for {record.missing} rows")
     if not record.wealth.requests:
         return Outcome("inconclusive", "no requests were measured")
-    if outcome.verdict == "pass" and clause.window is not None:
-        return Outcome("unobservable", "whether all requests are of one window is not kept in a store")
     if outcome.verdict == "pass" and clause.unit == "token":
         return replace(outcome, reason=outcome.reason + ", assuming independent tokens")
     return outcome

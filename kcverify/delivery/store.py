@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from kcverify.diagnostics import input_error
 SCHEMA = 1
 APPLICATION = 0x6B637631
 WAIT_SECONDS = 30
+Watch = tuple[int, Mapping[str, Any]]
+"""Time in milliseconds since 1970, and the state of a writer's detectors."""
 _TABLES = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL, "
     "previous TEXT NOT NULL, hash TEXT NOT NULL)",
@@ -36,6 +38,7 @@ _TABLES = (
     "CREATE TABLE writers (run INTEGER NOT NULL, writer TEXT NOT NULL, number INTEGER NOT NULL, requests INTEGER NOT NULL, "
     "PRIMARY KEY (run, writer))",
 )
+_WATCHES = "CREATE TABLE IF NOT EXISTS watches (writer TEXT PRIMARY KEY, run INTEGER NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL)"
 
 
 class Store:
@@ -50,6 +53,7 @@ class Store:
             uri = f"{target.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
             self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait)
             try:
+                self._db.execute("PRAGMA trusted_schema = OFF")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._known()
@@ -129,13 +133,21 @@ class Store:
             if application == APPLICATION:
                 if version != SCHEMA:
                     raise input_error("store_schema", path=self.path, found=version, known=SCHEMA)
+                self._own_tables()
+                self._db.execute(_WATCHES)
                 return
             if application or version or self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise input_error("store_invalid", path=self.path, reason="it is a database of another program")
-            for table in _TABLES:
+            for table in (*_TABLES, _WATCHES):
                 self._db.execute(table)
             self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _own_tables(self) -> None:
+        """Refuse what another hand put into the file: a view or a trigger runs whatever it says when a table is used."""
+        held = {row[0] for row in self._db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+        if not set(_TABLES) <= held <= {*_TABLES, _WATCHES.replace("IF NOT EXISTS ", "")}:
+            raise input_error("store_invalid", path=self.path, reason="its tables are not those of a store")
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The events in their order, unchecked; those with a larger number than `after`."""
@@ -153,7 +165,9 @@ class Store:
 
     def _head(self) -> tuple[int, str, str] | None:
         row = self._db.execute("SELECT seq, hash, body FROM state").fetchone()
-        return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
+        if row is not None and not isinstance(row[0], int):
+            raise input_error("state_differs", path=self.path, detail="it cannot be read")
+        return None if row is None else (row[0], str(row[1]), str(row[2]))
 
     def state(self) -> State:
         """The state as it is kept. Raises InputError: `store_missing` before the first event, `state_differs`."""
@@ -210,10 +224,18 @@ class Store:
         text = rfc8785.dumps(state.data()).decode()
         self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?)", (state.seq, state.hash, text))
 
-    def add(self, run: int, writer: str, number: int, requests: int, records: Mapping[str, Record]) -> bool:
+    def add(
+        self,
+        run: int,
+        writer: str,
+        number: int,
+        requests: int,
+        records: Mapping[str, Record],
+        watch: Watch | None = None,
+    ) -> bool:
         """Add what a writer counted since its last call: `requests` in all, a record a cell (see `state.key`).
 
-        `number` grows from call to call of a writer; a repeated one is ignored (False), so a writer that was killed
+        `watch` is the state of the writer's detectors after them, kept instead of its last one. `number` grows from call to call of a writer; a repeated one is ignored (False), so a writer that was killed
         before it was answered may send again. Raises InputError: `evidence_stale` for another run than the current one.
         """
         with self.writing():
@@ -230,7 +252,26 @@ class Store:
             )
             for cell, record in records.items():
                 self._add(run, cell, record)
+            if watch is not None:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO watches VALUES (?, ?, ?, ?)", (writer, run, watch[0], json.dumps(watch[1]))
+                )
             return True
+
+    def take_watch(self, run: int, gone: Callable[[str, int], bool]) -> Mapping[str, Any] | None:
+        """The detectors' state of a writer of this run that is gone (asked with its name and last time), the newest one.
+
+        It is taken out: of two writers that start, one gets it. What cannot be read is none.
+        """
+        with self.writing():
+            rows = self._db.execute("SELECT writer, at, body FROM watches WHERE run = ? ORDER BY at DESC", (run,))
+            for writer, at, body in rows.fetchall():
+                if gone(str(writer), int(at)):
+                    self._db.execute("DELETE FROM watches WHERE writer = ?", (writer,))
+                    with suppress(ValueError):
+                        found = json.loads(body)
+                        return found if isinstance(found, dict) else None
+            return None
 
     def _add(self, run: int, cell: str, record: Record) -> None:
         row = self._db.execute("SELECT record FROM evidence WHERE run = ? AND cell = ?", (run, cell)).fetchone()

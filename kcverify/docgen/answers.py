@@ -24,6 +24,7 @@ ANSWERS = {
     "certificates": "kcverify certificate check --format json",
     "diff": "kcverify diff --format json",
     "inspect": "kcverify inspect FILE --format json",
+    "inspect_shards": "kcverify inspect FOLDER --format json",
     "compare": "kcverify compare A B --format json",
     **promotion.ANSWERS,
     **conformance.ANSWERS,
@@ -313,16 +314,26 @@ def _streams() -> dict[str, Schema]:
         "top_k": _or_null(_list(_COUNT)), "shortest": _MAYBE_COUNT, "longest": _COUNT,
     }  # fmt: skip
     carried = _list(_object({"field": _TEXT, "what": _TEXT}))
+    placeholders = _list(_object({"value": _TEXT, "count": _COUNT, "status": _TEXT, "means": _TEXT}))
+    sums = {"size": _COUNT, "requests": _COUNT, "tokens": _COUNT, "counted": _COUNT, "statuses": _map(_COUNT)}
+    part = _object({"value": _TEXT, "count": _COUNT, "shards": _list(_TEXT)})
+    suspects = _list(_object({"count": _COUNT, "what": _TEXT}))
+    metrics = _list(_object({"metric": _TEXT, "worth": {"enum": list(WORTHS)}, "inputs": _TEXT}))
     return {
         "inspect": _headed(
             file=_TEXT, format=_TEXT, title=_TEXT, container=_TEXT, source=_TEXT, size=_COUNT, counts=_object(counts),
             carries=carried, lacks=carried, statuses=_map(_COUNT), notes=_list(_TEXT), assumptions=_list(_TEXT),
-            placeholders=_list(_object({"value": _TEXT, "count": _COUNT, "status": _TEXT, "means": _TEXT})),
-            suspects=_list(_object({"count": _COUNT, "what": _TEXT})),
+            placeholders=placeholders, suspects=suspects,
             declared=_list(_object({"key": _TEXT, "value": _TEXT, "origin": _TEXT})),
             undeclared=_list(_object({"key": _TEXT, "says": _TEXT})),
             error=_or_null(_object({"smallest": _READING, "largest": _READING})),
-            metrics=_list(_object({"metric": _TEXT, "worth": {"enum": list(WORTHS)}, "inputs": _TEXT})),
+            metrics=metrics,
+        ),
+        "inspect_shards": _headed(
+            dump=_TEXT, total=_object({"shards": _COUNT, **sums}), assumptions=_list(_TEXT), notes=_list(_TEXT),
+            shards=_list(_object({"shard": _TEXT, "file": _TEXT, "format": _TEXT, "container": _TEXT, "suspects": suspects, **sums})),
+            placeholders=placeholders, carries=carried, metrics=metrics,
+            disagreements=_list(_object({"what": _TEXT, "refused": _FLAG, "values": _list(part)})),
         ),
         **_comparison(),
     }  # fmt: skip
@@ -349,7 +360,7 @@ def _comparison() -> dict[str, Schema]:
                  "max": _READING, "worst": _list(_object({"value": _READING, **place}))}
             )),
             "bounds": _list(_object(
-                {"basis": _TEXT, "rows": _COUNT, "invalid_rows": _COUNT, **ends, "lower_max": _READING, "upper_max": _READING,
+                {"basis": _TEXT, "family": _TEXT, "rows": _COUNT, "invalid_rows": _COUNT, **ends, "lower_max": _READING, "upper_max": _READING,
                  "largest_lower": _list({"type": "object"}), "largest_upper": _list({"type": "object"}),
                  "requests": _list(_object({"request": _TEXT, "rows": _COUNT, **ends, "sum_lower": _READING, "sum_upper": _READING}))}
             )),

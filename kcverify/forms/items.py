@@ -119,7 +119,9 @@ class Builder:
         self.add(done)
 
     def add(self, item: Item) -> None:
-        """The next value or key. Raises RefusedError for a key that occurs twice."""
+        """The next value or key. Raises RefusedError for a key that occurs twice and for text that no encoding holds."""
+        if isinstance(item, Scalar) and any("\ud800" <= c <= "\udfff" for c in item.text):
+            raise self.refuse("form_refused", item.span, what="half of a surrogate pair")
         if not self.stack:
             self.root = item
             return

@@ -37,7 +37,7 @@ class Facts:
     """What is known of one request of the candidate.
 
     `rows` None: no numbers, for the reason `missing`; `unscored`: they could have been had, and were not (a lost
-    measurement, no property of the traffic). `broken`: its numbers were not finite, so that none could be kept. `void`: an identity check that failed, which is looked at before any number; `blamed`: health suffers from it.
+    measurement, no property of the traffic). `broken`: its numbers were not finite, so that none could be kept. `void`: an identity check that failed, which is looked at before any number; `blamed`: health suffers from it. `at` is when it was asked, milliseconds since 1970.
     """
 
     request_id: str
@@ -52,6 +52,7 @@ class Facts:
     tags: frozenset[str] = frozenset()
     broken: bool = False
     blamed: bool = True
+    at: int = 0
 
 
 @dataclass(frozen=True)

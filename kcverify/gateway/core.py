@@ -15,7 +15,7 @@ from kcverify.diagnostics import InputError
 from kcverify.elaborate.contract import Contract
 from kcverify.gateway.cells import temperature_of
 from kcverify.gateway.guard import Guard
-from kcverify.gateway.keeper import EVENTS_KEPT, Clock, Keeper
+from kcverify.gateway.keeper import EVENTS_KEPT, Clock, Keeper, failing
 from kcverify.gateway.log import RequestLog
 from kcverify.gateway.metrics import Metrics
 from kcverify.gateway.observed import Claims
@@ -24,6 +24,7 @@ from kcverify.gateway.settings import Settings
 from kcverify.gateway.upstream import Fault, Upstream
 from kcverify.routing.health import Shift, Where, watched
 from kcverify.routing.table import Router, RouteTable, table_of
+from kcverify.runtime.errors import MonitorInputError
 
 TICK_SECONDS = 1.0
 """Evidence is written, and the state of others read, this often."""
@@ -61,7 +62,7 @@ class Gateway:
         )
         self.guard = Guard(self.contract, cells)
         self.metrics.declare(self.guard.cells, cells, lambda: self.guard.totals)
-        self._resumed()
+        self._resumed(await self.keeper.call(self.keeper.watch))
         self.router = Router(self._table())
         await asyncio.gather(*(self._meet(u) for u in set_of(self.upstreams)))
         self._tasks = [asyncio.create_task(self._tick(), name="tick")]
@@ -94,12 +95,19 @@ class Gateway:
         health = {k: round(v, 4) for k, v in self.guard.watcher.health().items()}
         return table_of(self.contract, self.state, salt=self.settings.salt, route=route, reason=reason, health=health)
 
-    def _resumed(self) -> None:
-        """Continue behind the store's route; the time it has lasted is the smaller of both clocks' accounts."""
+    def _resumed(self, left: Mapping[str, Any] | None) -> None:
+        """Continue behind the store's route, with the detectors of a process that left it so.
+
+        The time that the route has lasted is the smaller of both clocks' accounts.
+        """
         self._left, self._left_before = time.monotonic(), max(0, self.clock.now() - self.state.route_since)
-        last = next((e for e in reversed(self.events) if e["kind"] in ("failed", "guarded")), None)
-        cells = last["body"].get("cells", []) if last is not None else []
-        self.guard.watcher.resume(self.where, cells)
+        self.guard.watcher.resume(self.where, failing(list(self.events)))
+        if left is not None and (left.get("route"), left.get("cause")) == (self.state.route, self.state.cause):
+            try:
+                self.guard.watcher.load_state_dict(left["watcher"])
+            except (MonitorInputError, KeyError, TypeError, ValueError):
+                self.guard.watcher.resume(self.where, failing(list(self.events)))
+                self.counts["detectors_unreadable"] += 1
 
     def swap(self, table: RouteTable) -> None:
         """Put a table in force."""
@@ -133,13 +141,9 @@ class Gateway:
             self._left, self._left_before = time.monotonic(), 0
             own = any(e["body"].get("writer") == self.keeper.writer for e in self.events if e["seq"] > before.seq)
             if not own or resume:
-                self.guard.watcher.resume(self.where, self._cells())
+                self.guard.watcher.resume(self.where, failing(list(self.events)))
         reason = next((str(e["body"]["reason"]) for e in reversed(self.events) if e["body"].get("reason")), "")
         self.swap(self._table(reason=reason))
-
-    def _cells(self) -> list[str]:
-        last = next((e for e in reversed(self.events) if e["kind"] in ("failed", "guarded")), None)
-        return list(last["body"].get("cells", [])) if last is not None else []
 
     async def _known(self) -> tuple[State, deque[dict[str, Any]]]:
         state, events = await self.keeper.call(self.keeper.known)
@@ -170,9 +174,11 @@ class Gateway:
 
     async def flush(self) -> None:
         """Write the evidence that waits; what a new run has overtaken is counted as lost."""
-        for run, requests, records in self.guard.take():
+        waiting, detectors = self.guard.take()
+        watch = {"route": self.state.route, "cause": self.state.cause, "watcher": detectors}
+        for run, requests, records in waiting:
             try:
-                if not await self.keeper.call(self.keeper.add, run, requests, records):
+                if not await self.keeper.call(self.keeper.add, run, requests, records, watch):
                     self.lost("stale_run", requests)
             except InputError as error:
                 self.problem = str(error)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcverify.delivery.records import Record
+from kcverify.delivery.windows import name_at
 from kcverify.elaborate.contract import Contract
 from kcverify.gateway.cells import CellValue, Facts, PlannedCell, planned_cells, values_of
 from kcverify.gateway.measures import Rows
@@ -60,8 +61,9 @@ class Guard:
         with self._lock:
             requests, kept = self._waiting.get(facts.run, (0, {}))
             for name, value in values.items():
-                before = kept.get(name)
-                kept[name] = value.record if before is None else before.plus(value.record)
+                stored = name_at(name, self.by_key[name].planned.clause.window, facts.at)
+                before = kept.get(stored)
+                kept[stored] = value.record if before is None else before.plus(value.record)
                 self.totals[name] = self.totals[name].plus(value.record)
             self._waiting[facts.run] = (requests + 1, kept)
         for name, value in values.items():
@@ -72,18 +74,20 @@ class Guard:
                 ] += 1
             if value.worst is not None and facts.rows is not None and value.at is not None:
                 self._offer(name, value, facts, facts.rows)
-        self.watcher.add({k: (v.low, v.high) for k, v in values.items() if v.low is not None and v.high is not None})
-        shift = self.watcher.decide(where)
-        if shift is not None:
-            self.watcher.took(shift)
+        seen = {k: (v.low, v.high) for k, v in values.items() if v.low is not None and v.high is not None}
+        with self._lock:
+            self.watcher.add(seen)
+            shift = self.watcher.decide(where)
+            if shift is not None:
+                self.watcher.took(shift)
         return Found(shift, values)
 
-    def take(self) -> list[tuple[int, int, dict[str, Record]]]:
-        """Evidence since the last call, by run."""
+    def take(self) -> tuple[list[tuple[int, int, dict[str, Record]]], dict[str, Any]]:
+        """Evidence since the last call, by run, and the state of the detectors."""
         with self._lock:
             out = [(run, requests, records) for run, (requests, records) in sorted(self._waiting.items())]
             self._waiting = {}
-        return out
+            return out, self.watcher.state_dict() if out else {}
 
     def give_back(self, run: int, requests: int, records: Mapping[str, Record]) -> None:
         """What could not be written waits on."""

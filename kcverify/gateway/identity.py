@@ -12,7 +12,8 @@ from kcverify.gateway.observed import Claims
 class Sides:
     """What both sides say of themselves, what they said first in this run, and what the contract wants traced.
 
-    `traced`: fields that this request carries; `asked`: the width of the lists that was asked for.
+    `traced`: fields that this request carries; `asked`: the width of the lists that was asked for; `drawn`: what is wrong
+    with the candidate's sampler, empty where nothing is.
     """
 
     candidate: Claims
@@ -22,6 +23,7 @@ class Sides:
     trace: tuple[str, ...] = ()
     traced: frozenset[str] = frozenset()
     asked: int = 20
+    drawn: str = ""
 
 
 def _trace(s: Sides) -> str:
@@ -72,6 +74,10 @@ def _width(s: Sides) -> str:
     return ""
 
 
+def _sampler(s: Sides) -> str:
+    return s.drawn
+
+
 @dataclass(frozen=True)
 class Check:
     """One check: its name in counters, and what it says where it fails (empty: it holds, or a side says nothing).
@@ -92,6 +98,7 @@ CHECKS: tuple[Check, ...] = (
     Check("model", _model),
     Check("fingerprint", _fingerprint),
     Check("top_width", _width, False),
+    Check("sampler", _sampler),
 )
 
 

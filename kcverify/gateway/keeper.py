@@ -7,16 +7,18 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kcverify.delivery import promotion
 from kcverify.delivery.evidence import of_records
+from kcverify.delivery.machine import ROUTES
 from kcverify.delivery.promotion import summary
 from kcverify.delivery.records import Record
 from kcverify.delivery.state import State
 from kcverify.delivery.store import Store
+from kcverify.delivery.windows import gathered
 from kcverify.diagnostics import InputError
 from kcverify.elaborate.contract import Contract
 from kcverify.routing.health import Shift
@@ -25,6 +27,21 @@ from kcverify.runtime.sequential import SCALE
 T = TypeVar("T")
 Known = tuple[State, list[dict[str, Any]]]
 EVENTS_KEPT = 200
+GONE_MILLISECONDS = 10_000
+
+
+_RETURNS = ("recovered", "cleared", "promoted", "rolled_back", "started")
+
+
+def failing(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The cells whose failure was recorded since the candidate was last in its place."""
+    cells: list[str] = []
+    for event in reversed(events):
+        if event["kind"] in _RETURNS:
+            break
+        if event["kind"] == "failed":
+            cells += event["body"].get("cells", [])
+    return list(dict.fromkeys(cells))
 
 
 class Clock:
@@ -86,15 +103,31 @@ class Keeper:
             events = [e.data() for e in self.store.events(max(0, state.seq - EVENTS_KEPT))]
         return state, events
 
+    def watch(self) -> Mapping[str, Any] | None:
+        """The detectors' state that a process of this run left behind when it ended, however it ended."""
+        with self.store.writing():
+            return self.store.take_watch(self.state().run, self._gone)
+
+    def _gone(self, writer: str, at: int) -> bool:
+        """Whether a writer has ended: no such process on this machine, or nothing from it for long."""
+        host, _, pid = writer.removeprefix("gateway-").rpartition("-")[0].rpartition("-")
+        if host != socket.gethostname() or not pid.isdigit():
+            return self.clock.now() - at > GONE_MILLISECONDS
+        try:
+            os.kill(int(pid), 0)
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
+        return int(pid) == os.getpid()
+
     def after(self, seq: int) -> list[dict[str, Any]]:
         """Events behind a number."""
         return [e.data() for e in self.store.events(seq)]
 
-    def add(self, run: int, requests: int, records: Mapping[str, Record]) -> bool:
-        """Add evidence; False where it belongs to a run that has ended."""
+    def add(self, run: int, requests: int, records: Mapping[str, Record], watch: Mapping[str, Any]) -> bool:
+        """Add evidence, and keep the detectors' state beside it; False where it belongs to a run that has ended."""
         self._number += 1
         try:
-            self.store.add(run, self.writer, self._number, requests, records)
+            self.store.add(run, self.writer, self._number, requests, records, (self.clock.now(), watch))
         except InputError as error:
             if error.diagnostics[0].code.slug == "evidence_stale":
                 return False
@@ -110,6 +143,8 @@ class Keeper:
             if state.version != version:
                 return state
             now, facts = max(self.clock.now(), state.at), {"cells": list(shift.cells), "writer": self.writer, **more}
+            if shift.kind == "failed" and self._answered(state, shift):
+                return state
             if shift.kind == "failed":
                 return promotion.failed(store, shift.severity, now, shift.reason, **facts)
             if shift.kind == "recovered":
@@ -119,6 +154,13 @@ class Keeper:
             if shift.kind == "cleared" and state.route == "guarded":
                 return promotion.cleared(store, now, shift.reason, **facts)
             return state
+
+    def _answered(self, state: State, shift: Shift) -> bool:
+        """Whether another process has recorded the failure of these cells, and the answer to it is in force."""
+        if ROUTES.index(state.route) < ROUTES.index(shift.route):
+            return False
+        events = [e.data() for e in self.store.events(max(0, state.seq - EVENTS_KEPT))]
+        return set(shift.cells) <= set(failing(events))
 
     def identity(self, run: int, claims: Mapping[str, Any]) -> Mapping[str, Any]:
         """Who both sides were first in a run; what is given, where nothing is recorded yet."""
@@ -151,6 +193,7 @@ class Keeper:
         state = self.state()
         requests, records = self.store.evidence(state.run)
         found = of_records(self.path, self.contract, requests, records)
+        records, _ = gathered(records)
         return [
             {
                 "clause": c.clause, "slice": c.slice, "kind": c.kind, "verdict": c.verdict, "reason": c.reason,

@@ -11,6 +11,12 @@ from kcverify.diagnostics import input_error
 from kcverify.gateway.answers import Headers
 from kcverify.gateway.asked import SAMPLING, Asked
 
+NO_REPLAY = (
+    "an engine's answer carries neither its logits, nor the batch that they were computed in, nor the state of its generators: "
+    "measure the request with `kcverify measure --witnesses`"
+)
+"""Why an entry holds no event that `kcverify replay` could run again."""
+
 
 def token_digest(tokens: Iterable[int]) -> str:
     """SHA-256 of the token ids as 32-bit little-endian integers."""
@@ -86,7 +92,7 @@ def log_line(log: RequestLog, asked: Asked, served: str, status: int, found: dic
             "system_fingerprint": _plain(found.get("system_fingerprint")) if found is not None else None,
             "body_sha256": hashlib.sha256(asked.body).hexdigest(),
             "prompt_sha256": None if prompt is None else token_digest(prompt),
-            "tokens_sha256": None if tokens is None else token_digest(tokens),
+            "tokens_sha256": None if tokens is None else token_digest(tokens), "replay_event": None, "no_replay": NO_REPLAY,
         }
     )  # fmt: skip
 

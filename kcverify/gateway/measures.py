@@ -213,7 +213,7 @@ class Measure:
     never: str = ""
 
 
-_ALL = "it is one number of all requests: read it from a monitor's state"
+_ALL = "it is one number of all requests: give the state of a monitor that saw them to `gate` and `promote` with --evidence"
 _BOTH = "it needs the scores of both sides on one prompt, which traffic does not carry"
 _MEMORY = "an engine's answers do not state its memory"
 _ROWS = "it needs whole rows of both sides, and answers carry the most probable tokens alone"

@@ -17,11 +17,13 @@ from kcverify.elaborate.membership import Field
 from kcverify.gateway.asked import Asked, injected
 from kcverify.gateway.cells import Facts
 from kcverify.gateway.core import Gateway
+from kcverify.gateway.drawn import Drawn
 from kcverify.gateway.guard import Found
 from kcverify.gateway.identity import Check, Sides, checked
 from kcverify.gateway.measures import Rows
 from kcverify.gateway.observed import Answered, Claims, Listed, answered, claims_of, scored
 from kcverify.gateway.origin import CARRIED
+from kcverify.gateway.stepwise import by_steps
 from kcverify.gateway.streaming import DONE, Events, Gathered, content
 from kcverify.gateway.upstream import Fault, Upstream, parsed, reject
 from kcverify.routing import split
@@ -56,6 +58,7 @@ class Measuring:
         self.copies = 0
         self.waiting_bytes = 0
         self.outside: dict[str, int] = {}
+        self._drawn: dict[int, Drawn] = {}
         self._queue: asyncio.Queue[Seen] = asyncio.Queue(gateway.settings.limits.queue)
         self._thread = ThreadPoolExecutor(1, "kcverify-measure")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,7 +216,7 @@ class Measuring:
         }
         return Facts(
             seen.asked.request_id, seen.asked.routed.table.run, seen.asked.temperature or 0.0, None, "",
-            failed and not seen.broken, "", observed, _fields(seen.asked, None), seen.asked.tags, seen.broken,
+            failed and not seen.broken, "", observed, _fields(seen.asked, None), seen.asked.tags, seen.broken, at=seen.asked.at,
         )  # fmt: skip
 
     async def _scored(self, seen: Seen, read: Answered, facts: Facts) -> Facts:
@@ -223,9 +226,8 @@ class Measuring:
         if not split.below(split.point(settings.salt + "/measure", seen.asked.request_id), share):
             return replace(facts, unscored=True)
         reference = gateway.upstream("reference")
-        tokens = [*read.prompt, *read.tokens]
         try:
-            found = await self._reference(reference, tokens, seen.asked)
+            side, claims = await self._reference(reference, read, seen.asked)
             gateway.answered(reference)
         except Fault as fault:
             gateway.failed(reference, fault)
@@ -235,15 +237,15 @@ class Measuring:
             return replace(
                 facts, missing="the candidate reports log-probabilities after temperature, the reference before it"
             )
-        side = scored(found, len(read.prompt), read.tokens, settings.top)
-        claims = replace(claims_of(found, reference.models), width=None if side is None else side.width)
+        claims = replace(claims, width=None if side is None else side.width)
         assert read.side is not None
         own = replace(read.claims, width=read.side.width if read.side.width else None)
-        failed = await self._void(seen, own, claims, facts)
+        drawn = await asyncio.get_running_loop().run_in_executor(self._thread, self._sampled, seen, read, claims)
+        failed = await self._void(seen, own, claims, facts, drawn)
         if failed is not None:
             return replace(facts, void=failed[1], blamed=failed[0].blames)
         if side is None:
-            return replace(facts, missing="the reference gives no `prompt_logprobs`")
+            return replace(facts, missing=self._unlisted(read))
         return replace(facts, rows=self._rows(read, side, seen.asked, claims))
 
     def _rows(self, read: Answered, side: Listed, asked: Asked, reference: Claims) -> Rows:
@@ -253,12 +255,41 @@ class Measuring:
         tempered = temperature == 1.0
         return Rows(read.tokens, side, read.side, self.gateway.settings.error, temperature, tempered, vocabulary)
 
-    async def _reference(self, server: Upstream, tokens: list[int], asked: Asked) -> dict[str, Any]:
-        """Score tokens on the reference. Raises Fault."""
+    def _unlisted(self, read: Answered) -> str:
+        """Why the reference has no numbers."""
+        most = self.gateway.settings.limits.steps
+        if len(read.tokens) > most:
+            return f"the reference gives no `prompt_logprobs`, and answers of more than {most} tokens are not asked token by token: --limit steps=N"
+        return "the reference gives neither `prompt_logprobs` nor lists of most probable tokens with their ids"
+
+    async def _reference(self, server: Upstream, read: Answered, asked: Asked) -> tuple[Listed | None, Claims]:
+        """Score the candidate's tokens on the reference: in one question, or token by token. Raises Fault."""
+        model = server.model_for(asked.fields.get("model")) or asked.fields.get("model")
+        settings = self.gateway.settings
+        if not server.stepwise:
+            try:
+                found = await self._prompted(server, model, [*read.prompt, *read.tokens], asked)
+            except Fault as fault:
+                if fault.kind not in ("status_400", "status_422"):
+                    raise
+                found = {}
+            side = scored(found, len(read.prompt), read.tokens, settings.top)
+            if side is not None:
+                return side, claims_of(found, server.models)
+        if len(read.tokens) > settings.limits.steps:
+            return None, claims_of({"model": model}, server.models)
+        side, claims = await by_steps(server, model, read.prompt, read.tokens, settings.top, asked.headers)
+        if side is not None and not server.stepwise:
+            server.stepwise = True
+            self.gateway.counts["stepwise_reference"] += 1
+        return side, claims
+
+    async def _prompted(self, server: Upstream, model: object, tokens: list[int], asked: Asked) -> dict[str, Any]:
+        """An answer with `prompt_logprobs` of these tokens. Raises Fault."""
         body = {
-            "model": server.model_for(asked.fields.get("model")) or asked.fields.get("model"), "prompt": tokens,
-            "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": self.gateway.settings.top, "add_special_tokens": False,
-        }  # fmt: skip
+            "prompt": tokens, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": self.gateway.settings.top,
+            "add_special_tokens": False,
+        } | ({} if model is None else {"model": model})  # fmt: skip
         answer = await server.post("/v1/completions", json.dumps(body).encode(), asked.headers)
         content = await server.body(answer, self.gateway.settings.limits.whole)
         if answer.status_code >= 400:
@@ -271,7 +302,22 @@ class Measuring:
             raise Fault("invalid", "the reference's answer is no object")
         return found
 
-    async def _void(self, seen: Seen, candidate: Claims, reference: Claims, facts: Facts) -> tuple[Check, str] | None:
+    def _sampled(self, seen: Seen, read: Answered, reference: Claims) -> str:
+        """What is wrong with the candidate's sampler in the request's run, in the thread that measures; empty: nothing."""
+        assert read.side is not None
+        run, vocabulary = (
+            seen.asked.routed.table.run,
+            reference.vocabulary or self.gateway.contract.assumptions.vocabulary,
+        )
+        drawn = self._drawn.get(run)
+        if drawn is None:
+            drawn = Drawn()
+            self._drawn = {run: drawn}
+        return drawn.add(seen.asked.fields, read.side, read.tokens, self.gateway.settings.error, vocabulary)
+
+    async def _void(
+        self, seen: Seen, candidate: Claims, reference: Claims, facts: Facts, drawn: str
+    ) -> tuple[Check, str] | None:
         """Why the two sides cannot be compared; None where they can."""
         gateway = self.gateway
         contract, run = gateway.contract, seen.asked.routed.table.run
@@ -279,7 +325,7 @@ class Measuring:
         traced = frozenset((*CARRIED, *facts.fields, *stated))
         first = await gateway.identity(run, candidate, reference, traced)
         trace = () if contract.observability is None else contract.observability.trace
-        failed = checked(Sides(candidate, reference, *first, trace, traced, gateway.settings.top))
+        failed = checked(Sides(candidate, reference, *first, trace, traced, gateway.settings.top, drawn))
         if failed is not None:
             gateway.void[failed[0].name] += 1
             gateway.metrics.void.labels(failed[0].name).inc()

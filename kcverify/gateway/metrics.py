@@ -42,7 +42,9 @@ class Evidence:
             for labels, numbers in counted:
                 family.add_metric(labels, numbers[name])
             yield family
-        wealths = GaugeMetricFamily(names.LOG_WEALTH, "Log wealths of the evidence", labels=(*names.LABELS, "side", "bet"))
+        wealths = GaugeMetricFamily(
+            names.LOG_WEALTH, "Log wealths of the evidence", labels=(*names.LABELS, "side", "bet")
+        )
         for labels, planned, record in rows:
             if planned.evidence in WEALTHS:
                 for side, sums in (("above", record.wealth.above), ("below", record.wealth.below)):

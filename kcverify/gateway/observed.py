@@ -95,7 +95,10 @@ def answered(
     usage = found.get("usage") if isinstance(found.get("usage"), dict) else {}
     choices = found.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        return Answered(claims, missing="the answer has not exactly one choice")
+        count = len(choices) if isinstance(choices, list) else 0
+        return Answered(
+            claims, missing=f"the answer has {count} choices, and a request is measured by its only one: ask with n = 1"
+        )
     choice = choices[0]
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")

@@ -17,11 +17,12 @@ import httpx
 from kcverify.gateway import answers
 from kcverify.gateway.answers import Headers, Receive, Scope, Send
 from kcverify.gateway.asked import Asked, AskedError, forwarded, injected, read_fields, request_id, tags_of
+from kcverify.gateway.continued import piece, rest_of, texts
 from kcverify.gateway.core import Gateway
 from kcverify.gateway.log import log_line, route_headers
 from kcverify.gateway.measuring import Measuring, Seen
 from kcverify.gateway.settings import FALLBACKS
-from kcverify.gateway.streaming import DONE, Events, Gathered, content, dumped, event_of, strip
+from kcverify.gateway.streaming import DONE, Events, Gathered, content, dumped, event_of, strip, unnumbered
 from kcverify.gateway.upstream import PATHS, Fault, Upstream, parsed, reject, shut
 
 _JSON = (b"content-type", b"application/json")
@@ -32,6 +33,7 @@ _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 class Attempt:
     """One upstream that is asked: what was added to the request, whether what it says is to be measured.
 
+    `numbered`: a log-probability of null is no number that it could have computed (that of an echoed prompt may be).
     `seconds` until its first byte: where nobody is left to ask, as long as a whole answer may take.
     """
 
@@ -40,6 +42,7 @@ class Attempt:
     extra: Mapping[str, Any]
     measured: bool
     seconds: float
+    numbered: bool = False
 
 
 class Proxy:
@@ -152,7 +155,8 @@ class Proxy:
     def _attempt(self, asked: Asked, role: str, server: Upstream, *, last: bool) -> Attempt:
         measured, limits = role == "candidate", self.gateway.settings.limits
         extra = injected(asked, self.gateway.settings.top) if measured and not server.plain else {}
-        return Attempt(server, role, extra, measured, limits.whole if last else limits.first)
+        numbered = bool(extra) and not asked.fields.get("echo")
+        return Attempt(server, role, extra, measured, limits.whole if last else limits.first, numbered)
 
     def _failed(self, asked: Asked, attempt: Attempt, fault: Fault, last: Fault | None) -> Fault:
         """Count a failed attempt; the fault to report if no other upstream answers, an answer before none at all."""
@@ -228,6 +232,8 @@ class Proxy:
         found = parsed(body)
         if not isinstance(found.get("choices"), list) or not found["choices"]:
             raise Fault("invalid", "the answer has no choices", None, body)
+        if attempt.numbered and unnumbered(found):
+            raise Fault("non_finite", "a log-probability is null", None, body)
         seconds = time.perf_counter() - asked.began
         self.gateway.answered(attempt.server)
         seen = found
@@ -253,6 +259,8 @@ class Proxy:
         try:
             async with aclosing(events):
                 async for event in events:
+                    if not begun and content(event) is None:
+                        continue  # a keep-alive is no answer yet: another upstream can still be asked
                     if not begun:
                         first = time.perf_counter() - asked.began
                         headers = [*route_headers(asked, attempt.role), _EVENTS, (b"cache-control", b"no-cache")]
@@ -272,14 +280,10 @@ class Proxy:
                 raise
             fault = str(found)
             self.gateway.failed(attempt.server, found)
-            self.gateway.counts["streams_cut"] += 1
-            await send(
-                {
-                    "type": "http.response.body",
-                    "body": answers.stream_error(f"the stream broke off: {fault}"),
-                    "more_body": True,
-                }
-            )
+            if not await self._continued(asked, attempt, gathered, send):
+                self.gateway.counts["streams_cut"] += 1
+                error = answers.stream_error(f"the stream broke off: {fault}")
+                await send({"type": "http.response.body", "body": error, "more_body": True})
         finally:
             watcher.cancel()
         await send({"type": "http.response.body", "body": b""})
@@ -293,9 +297,37 @@ class Proxy:
             self.gateway.answered(attempt.server)
         found = gathered.answer() if gathered.choices else None
         if attempt.measured:
-            self.measuring.offer(Seen(asked, None if fault else found, seconds, first, fault, size=gathered.size))
+            broken = fault.startswith("non_finite")
+            self.measuring.offer(Seen(asked, None if fault else found, seconds, first, fault, broken, gathered.size))
         log_line(self.gateway.log, asked, attempt.role, 200, found)
         self.gateway.metrics.added.labels(attempt.role).observe(seconds)
+
+    async def _continued(self, asked: Asked, attempt: Attempt, gathered: Gathered, send: Send) -> bool:
+        """Let another upstream go on where the candidate broke off; whether the client got the rest."""
+        others = [pair for pair in self._order(asked) if pair[1] is not attempt.server]
+        for role, server in others if attempt.measured else ():
+            fields = rest_of(asked, gathered, server)
+            if fields is None:
+                return False
+            begun = False
+            try:
+                async with aclosing(texts(server, asked.headers, fields)) as parts:
+                    async for text, finish in parts:
+                        begun = True
+                        event = piece(asked.kind, gathered.head, text, finish)
+                        await send({"type": "http.response.body", "body": event, "more_body": True})
+            except Fault as fault:
+                asked.tried.append(f"{role}:{fault.kind}")
+                self.gateway.failed(server, fault)
+                if begun:
+                    return False
+                continue
+            await send({"type": "http.response.body", "body": b"data: " + DONE + b"\n\n", "more_body": True})
+            self.gateway.answered(server)
+            self.gateway.counts["streams_continued"] += 1
+            self.gateway.metrics.fallbacks.labels(asked.routed.side, role).inc()
+            return True
+        return False
 
     async def _events(
         self, attempt: Attempt, answer: httpx.Response, gathered: Gathered
@@ -333,6 +365,8 @@ def read_event(event: bytes, attempt: Attempt, gathered: Gathered) -> bytes | No
     found = parsed(data)
     if "error" in found:
         raise Fault("failed", str(found["error"])[:80])
+    if attempt.numbered and unnumbered(found):
+        raise Fault("non_finite", "a log-probability is null")
     gathered.add(found)
     return event_of(strip(found, attempt.extra)) if attempt.extra else event
 

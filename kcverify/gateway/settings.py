@@ -25,7 +25,8 @@ class Limits:
     """Bounds of a gateway. Bytes, seconds, numbers of requests.
 
     `first`: until the first byte of an answer, `stall`: between two parts of it, `whole`: of a whole exchange.
-    `queue`: measurements that wait, `queue_bytes` of answers among them; `copies`: mirrored requests under way.
+    `queue`: measurements that wait, `queue_bytes` of answers among them; `copies`: mirrored requests under way. `steps`:
+    tokens of an answer that a reference without `prompt_logprobs` is asked about one by one.
     """
 
     body: int = 8 << 20
@@ -39,6 +40,7 @@ class Limits:
     queue_bytes: int = 64 << 20
     copies: int = 32
     scorers: int = 8
+    steps: int = 256
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def iso(at: object) -> str:
 
 def span(milliseconds: object) -> str:
     """A length of time in two units at most."""
-    seconds = int(_number(milliseconds) or 0) // 1000
+    seconds = max(int(_number(milliseconds) or 0), 0) // 1000
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     first = next((i for i, (n, _) in enumerate(parts) if n), 3)
     return " ".join(f"{n} {unit}" for n, unit in parts[first : first + 2] if n) or "0 s"
@@ -237,7 +237,7 @@ def _health(
         said += f"; between {svg.number(min(values), 4)} and {svg.number(max(values), 4)} in the last {span(1000 * len(known))}"
     drawn = live.spark(f"{index}", known, f"Health of {name}", said, (LOW, HIGH))
     back = row["tripped"]
-    value, limit = (_number(row[f"{'return_' if back else ''}log_{x}"]) for x in ("e", "threshold"))
+    value, limit = (_number(row[f"{'return_' if back else ''}log_{x}"]) for x in ("r", "threshold"))
     watch = {"back": back, "value": value, "limit": limit}
     return {"health": row["health"], "spark": drawn, "watch": watch, "watched": row}
 

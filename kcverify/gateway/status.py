@@ -39,7 +39,7 @@ def status(gateway: Gateway, measuring: Measuring, evidence: list[dict[str, Any]
             "events": list(gateway.events)[-50:], "witnesses": gateway.guard.witnesses(),
             "traffic": {
                 "requests": gateway.counts["requests"], "active": measuring.active, "copies": measuring.copies,
-                "waiting": measuring.waiting, "measured": gateway.guard.measured, "outside": dict(measuring.outside),
+                "waiting": measuring.waiting, "measuring": measuring.busy, "measured": gateway.guard.measured, "outside": dict(measuring.outside),
                 "void": dict(gateway.void), "counts": gateway.counted(),
                 "dropped": {k.removeprefix("dropped_"): v for k, v in gateway.counted().items() if k.startswith("dropped_")},
             },

@@ -101,6 +101,21 @@ def strip(found: dict[str, Any], injected: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def unnumbered(found: Mapping[str, Any]) -> bool:
+    """Whether a token of an answer or event has null for its log-probability: what computed it was no number."""
+    for choice in found.get("choices") or ():
+        lists = choice.get("logprobs") if isinstance(choice, dict) else None
+        if not isinstance(lists, dict):
+            continue
+        content, values = lists.get("content"), lists.get("token_logprobs")
+        rows = (
+            [row.get("logprob", 0.0) for row in content if isinstance(row, dict)] if isinstance(content, list) else []
+        )
+        if None in rows or (isinstance(values, list) and None in values):
+            return True
+    return False
+
+
 def dumped(found: Mapping[str, Any]) -> bytes:
     """An object as compact JSON; half of a surrogate pair stays escaped."""
     try:

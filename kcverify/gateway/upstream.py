@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
@@ -68,7 +69,10 @@ class Health:
 
 @dataclass
 class Upstream:
-    """One server. `models` is what `/v1/models` lists, `plain`: it refused the fields that measuring asks for."""
+    """One server. `models` is what `/v1/models` lists, `plain`: it refused the fields that measuring asks for.
+
+    `stepwise`: it gives no `prompt_logprobs`.
+    """
 
     name: str
     url: str
@@ -77,6 +81,7 @@ class Upstream:
     health: Health = field(default_factory=Health)
     models: tuple[Mapping[str, Any], ...] = ()
     plain: bool = False
+    stepwise: bool = False
 
     @classmethod
     def at(cls, name: str, url: str, limits: Limits) -> Upstream:
@@ -84,7 +89,7 @@ class Upstream:
         timeout = httpx.Timeout(None, connect=limits.connect)
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=limits.concurrency, keepalive_expiry=30.0)
         client = httpx.AsyncClient(
-            base_url=url, timeout=timeout, limits=pool, trust_env=False, follow_redirects=False,
+            base_url=url, timeout=timeout, limits=pool, trust_env=False, follow_redirects=False, verify=_verification(url),
             headers={"accept-encoding": "identity", "user-agent": "kcverify"},
         )  # fmt: skip
         return cls(name, url, limits, client)
@@ -110,12 +115,18 @@ class Upstream:
     async def post(
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float | None = None
     ) -> httpx.Response:
-        """The head of the answer, within `seconds` (by default the time to the first byte). Raises Fault."""
+        """The head of the answer, within `seconds` (by default the time to the first byte). Raises Fault.
+
+        A connection that was kept and that the server closed in the same moment is no failure: it is asked once more.
+        """
         wait = self.limits.first if seconds is None else seconds
         request = self.client.build_request("POST", path, content=body, headers=headers)
         try:
             async with asyncio.timeout(wait):
-                return await self.client.send(request, stream=True)
+                try:
+                    return await self.client.send(request, stream=True)
+                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                    return await self.client.send(request, stream=True)
         except TimeoutError:
             raise Fault("timeout", f"no answer within {wait:g} s") from None
         except (httpx.HTTPError, OSError) as error:
@@ -168,6 +179,11 @@ class Upstream:
             "url": self.url, "up": not self.health.down, "failures": self.health.failures, "trips": self.health.trips,
             "last_fault": self.health.last, "models": [str(m.get("id")) for m in self.models],
         }  # fmt: skip
+
+
+def _verification(url: str) -> ssl.SSLContext | bool:
+    """Of an upstream's certificate; reading the authorities takes long, and one without TLS has none."""
+    return True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def shut(answer: httpx.Response) -> None:

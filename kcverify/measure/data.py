@@ -45,12 +45,28 @@ class Line:
         return input_error("data_invalid", path=self.path, line=self.number, reason=reason)
 
 
+LARGEST = 512 << 20
+"""Bytes of a file of requests or observations that are read."""
+_TOO_LARGE = f"it is larger than {LARGEST >> 20} MiB"
+
+
 def read_bytes(path: str) -> bytes:
-    """Content of the file, or of standard input for `-`. Raises InputError: `file_unreadable`, `file_empty`."""
+    """Content of the file, or of standard input for `-`, at most `LARGEST` bytes.
+
+    Raises InputError: `file_unreadable`, `file_empty`.
+    """
     try:
-        content = sys.stdin.buffer.read() if path == STANDARD_INPUT else Path(path).read_bytes()
+        if path == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(LARGEST + 1)
+        elif Path(path).stat().st_size > LARGEST:
+            raise input_error("file_unreadable", path=path, reason=_TOO_LARGE)
+        else:
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST + 1)
     except OSError as error:
         raise input_error("file_unreadable", path=path, reason=error.strerror or error) from error
+    if len(content) > LARGEST:
+        raise input_error("file_unreadable", path=_shown(path), reason=_TOO_LARGE)
     if not content.strip():
         raise input_error("file_empty", path=_shown(path))
     return content

@@ -22,6 +22,9 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 _MAX_MEMBER = 4 << 30
+_MAX_RATIO = 20
+"""Weights hardly shrink: what shrinks more is made to fill memory."""
+_MAX_SIZE = 1 << 40
 _MAX_DEPTH = 4
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
@@ -134,6 +137,8 @@ def _tensor_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     if not 1 <= dimensions <= 4:
         raise cursor.fault(f"tensor `{name}` has {dimensions} dimensions")
     shape = tuple(reversed([cursor.scalar("<Q") for _ in range(dimensions)]))
+    if not all(1 <= n < _MAX_SIZE for n in shape):
+        raise cursor.fault(f"tensor `{name}` has shape {list(shape)}")
     return name, shape, cursor.scalar("<I"), cursor.scalar("<Q")
 
 
@@ -168,6 +173,9 @@ def _member(path: Path) -> bytes:
             raise input_error("model_invalid", path=path, reason=f"it holds {len(members)} .gguf files, expected one")
         if members[0].file_size > _MAX_MEMBER:
             raise input_error("model_invalid", path=path, reason=f"its model has {members[0].file_size} bytes")
+        if members[0].file_size > _MAX_RATIO * max(members[0].compress_size, 1 << 20):
+            reason = f"its model of {members[0].file_size} bytes is packed into {members[0].compress_size}"
+            raise input_error("model_invalid", path=path, reason=reason)
         return archive.read(members[0])
 
 

@@ -269,8 +269,9 @@ def _digest(path: Path, hashed: bool) -> dict[str, str]:
 
 def _open_npy(path: Path, hashed: bool) -> FileSide:
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        with np.errstate(over="ignore"):  # a size beyond 64 bits is refused below, whatever it wraps around to
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OverflowError) as error:
         hint = (
             "write plain floats with `numpy.save`; a file that holds Python objects is not read, since it can run code"
         )

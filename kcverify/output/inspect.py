@@ -29,6 +29,50 @@ def text(found: Mapping[str, Any], color: bool) -> str:
     return "\n".join(lines)
 
 
+def shards(found: Mapping[str, Any], color: bool) -> str:
+    """The answer for a dump in shards."""
+    total = found["total"]
+    rows = [
+        (
+            row["shard"], row["format"], row["container"], f"{row['size']:,}", f"{row['requests']:,}", f"{row['tokens']:,}",
+            f"{row['counted']:,}", *(str(row["statuses"][name]) for name in _ODD),
+        )
+        for row in (*found["shards"], {"shard": "total", "format": "", "container": "", **total})
+    ]  # fmt: skip
+    head = ("shard", "format", "container", "bytes", "requests", "positions", "counted", *_ODD)
+    lines = [
+        paint(f"{found['dump']}: {plural(total['shards'], 'shard')}", "bold", color),
+        "",
+        *table([head, *rows], indent=2, right=frozenset(range(3, len(head)))),
+        "",
+    ]
+    for row in found["placeholders"]:
+        lines.append(f"    {row['count']} x {row['value']}: {row['status']}, {row['means']}")
+    lines += [_disagreement(row, color) for row in found["disagreements"]]
+    if not found["disagreements"]:
+        lines.append("  all shards agree in format, fields and declarations")
+    lines.append(f"  every shard carries {', '.join(f['what'] for f in found['carries']) or 'nothing'}")
+    lines += [paint(f"  assumed: {text}", "inconclusive", color) for text in found["assumptions"]]
+    lines += [paint(f"  note: {note}", "dim", color) for note in found["notes"]]
+    lines += ["", *_metrics(found["metrics"], color)]
+    return "\n".join(lines)
+
+
+_ODD = ("missing", "banned", "placeholder", "broken")
+_SHOWN = 3
+
+
+def _disagreement(row: Mapping[str, Any], color: bool) -> str:
+    told = []
+    for part in row["values"]:
+        names = ", ".join(part["shards"][:_SHOWN]) + (", …" if part["count"] > _SHOWN else "")
+        told.append(f"{part['value']} in {plural(part['count'], 'shard')} ({names})")
+    more = "; `compare` refuses them as one dump" if row["refused"] else ""
+    return paint(
+        f"  {row['what']} differs: {'; '.join(told)}{more}", "fail" if row["refused"] else "inconclusive", color
+    )
+
+
 def _sizes(counts: Mapping[str, Any]) -> str:
     parts = [f"{counts['shortest']} to {counts['longest']} a request"]
     if counts["top_k"] is not None:

@@ -57,6 +57,8 @@ def replay(found: Mapping[str, Any], color: bool) -> str:
         lines += table([("drift", "mean", "p99.9", "max"), *rows], indent=2, right=frozenset((1, 2, 3)))
         lines.append(f"  {drift['rows']} rows, {drift['bit_exact_rows']} bit-exact, {drift['invalid']} invalid")
     lines.append(f"  worst {event['clause']}: {_number(found['value'])}, in the event {_number(found['recorded'])}")
+    if all(found["bitwise"][side] for side in ("reference", "candidate")) and found["value"] == found["recorded"]:
+        lines[-1] += "" if found["reproduced"] else ", at another position or token"
     word = paint("reproduced", "pass", color) if found["reproduced"] else paint("not reproduced", "fail", color)
     return "\n".join([*lines, word])
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from kcverify.provenance import kernels, weights
 from kcverify.provenance.events import text_of
 from kcverify.provenance.fields import ABSENT
 from kcverify.provenance.fingerprint import Fingerprint, of_data
-from kcverify.provenance.reading import read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_there, read_bytes, sha256_of, strict
 from kcverify.provenance.statement import bundle, subject, verdict_of
 
 SUFFIX = ".intoto.jsonl"
@@ -46,14 +48,14 @@ def refused(reason: str, hint: str = "") -> InputError:
 def sidecar(first: str) -> Path:
     """Where the attestation of weights stands: beside the file, or in the folder."""
     path = Path(first)
-    return path / f"kcverify{SUFFIX}" if path.is_dir() else path.with_name(path.name + SUFFIX)
+    return path / f"kcverify{SUFFIX}" if is_there(first, folder=True) else path.with_name(path.name + SUFFIX)
 
 
 def outside(output: Path, setting: Setting) -> None:
     """Raise InputError (`attest_inside`) where the output is one of the files that are hashed."""
     hashed = [*weights.shards(setting.weights).values(), Path(setting.result)]
     hashed += [path for spec in setting.kernels for path in kernels.resolve(spec).files.values()]
-    if output.resolve() in {path.resolve() for path in hashed}:
+    if realpath(output) in {realpath(path) for path in hashed}:
         raise input_error("attest_inside", path=output)
 
 
@@ -109,9 +111,65 @@ def _result(path: str, content: bytes, checked: Checked) -> tuple[dict[str, Any]
     listed = [(row["name"], row["slice"]) for row in measured["clauses"]]
     if sorted(map(str, listed)) != sorted(map(str, known)):
         raise refused(f"{path} has not every clause of the contract once")
+    for row in measured["clauses"]:
+        _consistent(path, row, checked)
     if not isinstance(data.get("provenance"), dict):
         raise refused(f"{path} does not say what was measured", "measure again: results carry `provenance`")
     return data, {side: of_data(data["provenance"].get(side), path) for side in ("reference", "candidate")}
+
+
+def _consistent(path: str, row: Mapping[str, Any], checked: Checked) -> None:
+    """Raise InputError (`attest_refused`) where a clause says something else than its own numbers, or than the contract."""
+    clause = next(c for c in checked.contract.clauses if c.name == row["name"])
+    enough = -math.log(1.0 - float(clause.confidence))
+    try:
+        evidence = row["evidence"]
+        logs = {side: _log_e(evidence, side) for side in ("fail", "pass")}
+        against = _number(evidence["log_threshold_fail"])
+        exceeding = [evidence[key] or 0 for key in ("exceeding_rows", "exceeding_requests")]
+        requests, needed = evidence["requests"] or 0, evidence["requests_needed"] or 0
+        clean = not any(exceeding) and requests >= needed
+        faults = {
+            "its severity is another": row["severity"] != clause.severity,
+            "it is enforced": row["verdict"] == "not_enforced" and evidence["kind"] != "none",
+            "nothing was measured": row["verdict"] == "pass" and evidence["kind"] in _TESTED and not requests,
+            "the evidence for it does not reach its threshold": (
+                row["verdict"] == "pass" and logs["pass"] is not None and logs["pass"] < enough - _ROUNDING
+            ),
+            "the evidence against it reached its threshold": (
+                row["verdict"] == "pass"
+                and logs["fail"] is not None
+                and against is not None
+                and logs["fail"] >= against
+            ),
+            "a clause without exception passes after enough clean requests": (
+                row["verdict"] == "pass" and evidence["kind"] == "maximum" and not clean
+            ),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise refused(
+            f"the evidence of `{clause.name}` in {path} cannot be read ({type(error).__name__}: {error})"
+        ) from None
+    for fault in (text for text, there in faults.items() if there):
+        raise refused(f"{path} gives `{clause.name}` the verdict {row['verdict']}, and {fault}")
+
+
+_ROUNDING = 1e-9
+_TESTED = ("share", "binary", "mean", "maximum")
+
+
+def _number(value: object) -> float | None:
+    if value in ("inf", "-inf"):
+        return float(str(value))
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _log_e(evidence: Mapping[str, Any], side: str) -> float | None:
+    """Log of the e-value of a side; of one look, minus the log of the p-value. None where no test decides."""
+    p = _number(evidence[f"p_{side}"])
+    return _number(evidence[f"log_e_{side}"]) if p is None else -math.log(p) if p > 0.0 else math.inf
 
 
 def _verdict(result: Mapping[str, Any], checked: Checked, stated: bool) -> str:
@@ -146,7 +204,7 @@ def _same(field: str, found: Mapping[str, str], measured: Fingerprint) -> None:
         hint = "declare them when measuring: `kcverify measure --fingerprint-candidate F.json`"
         raise refused(f"the result does not say which {field} were measured", hint)
     for name, sha in found.items():
-        if sha not in stated.values():
+        if sha not in stated.values() or (kernels.is_shipped(name) and stated.get(name) != sha):
             raise refused(f"{field} {name} ({sha[:16]}) are not those that were measured")
     missing = [name for name, sha in stated.items() if sha not in found.values()]
     if missing:

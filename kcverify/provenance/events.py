@@ -151,6 +151,8 @@ def _inner(path: str, value: object) -> Event:
     """The event itself, or that under `replay_event` of a log entry."""
     if isinstance(value, dict) and isinstance(value.get("replay_event"), dict):
         value = value["replay_event"]
+    if isinstance(value, dict) and isinstance(value.get("no_replay"), str):
+        raise _invalid(path, f"its entry holds no event: {value['no_replay']}")
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise _invalid(path, f"it has not the format {FORMAT}")
     return value
@@ -170,6 +172,10 @@ def _opened(path: str, data: Event) -> Opened:
         call = _call(data["replay"])
         recorded, request = data["recorded"], data["request"]
         texts = (recorded["clause"], request["request_id"], *(data["sides"][s]["name"] for s in SIDES))
+        if not isinstance(recorded["value"], int | float | str | None) or not isinstance(recorded["slice"], str | None):
+            raise TypeError("a worst value that is no number, or a slice that is no name")
+        if not all(isinstance(recorded[key], int | None) for key in ("row", "token")):
+            raise TypeError("a row or a token that is no whole number")
         hashes = [recorded["logits"][side] for side in SIDES]
         if not all(isinstance(t, str) for t in (*texts, *hashes)) or not isinstance(data["at"], int):
             raise TypeError("a name that is no text, or a time that is no whole number")
@@ -218,4 +224,4 @@ def instant(milliseconds: int) -> datetime:
 
 def text_of(milliseconds: int) -> str:
     """A time as RFC 3339 writes it, to the second."""
-    return instant(milliseconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return instant(milliseconds).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(len("2000-01-01T00:00:00Z"), "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,17 @@ def fingerprint(**fields: Value) -> Fingerprint:
     unknown = set(fields) - set(BY_NAME)
     if unknown:
         raise KeyError(*unknown)
-    return Fingerprint({field.name: fields.get(field.name) or ABSENT for field in FIELDS})
+    return Fingerprint({field.name: _whole(fields.get(field.name) or ABSENT) for field in FIELDS})
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _whole(value: Value) -> Value:
+    """A value that UTF-8 can hold: half of a surrogate pair, as names of files and JSON may hold, is replaced."""
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    return {_HALF.sub("\ufffd", key): _HALF.sub("\ufffd", one) for key, one in value.items()}
 
 
 def of_data(data: object, path: str) -> Fingerprint:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kcverify.diagnostics import InputError, input_error
 from kcverify.provenance.fields import ABSENT, Value
-from kcverify.provenance.reading import sha256_of
+from kcverify.provenance.reading import is_there, sha256_of
 
 _PACKAGE = Path(__file__).parents[1]
 _SOURCES = ("kernels.py", "model.py")
@@ -28,6 +28,11 @@ class Shipped:
 
 SHIPPED: Mapping[str, Shipped] = {"demo": Shipped("bytes"), "smollm2": Shipped("of the GGUF file")}
 """Models by the name before the colon of a kernel."""
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a kernel, or one of its files, is of a shipped model: then its name says the format, and its bytes do not."""
+    return name.partition(":")[0] in SHIPPED
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ def resolve(spec: str) -> KernelSource:
     prefix, colon, rest = spec.partition(":")
     if colon and prefix in SHIPPED:
         return _shipped(spec, prefix, rest)
-    if Path(spec).is_file():
+    if is_there(spec):
         return KernelSource(spec, {Path(spec).name: Path(spec)})
     if not (prefix and colon and rest):
         raise _unknown(spec, "no such file, and no `module:function`")

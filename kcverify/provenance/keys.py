@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -26,19 +27,35 @@ def generate(path: Path) -> tuple[Path, Path]:
 
     Raises InputError: `file_unwritable`, also where either file is there already.
     """
-    public = path.with_name(path.name + ".pub")
-    for one in (path, public):
-        if one.exists():
-            raise input_error("file_unwritable", path=one, reason="it is there already, and a key is never replaced")
+    public = path.parent / (path.name + ".pub")
     signer = CryptoSigner.generate_ed25519()
+    _write_new(public, public_pem(signer.public_key), 0o644)
     try:
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_bytes(signer.private_bytes)
-        public.write_bytes(public_pem(signer.public_key))
+        _write_new(path, signer.private_bytes, 0o600)
+    except InputError:
+        public.unlink(missing_ok=True)
+        raise
+    return path, public
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that is not there, whole and on disk, or none at all."""
+    made = False
+    try:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            made = True
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise input_error(
+            "file_unwritable", path=path, reason="it is there already, and a key is never replaced"
+        ) from None
     except (OSError, ValueError) as error:
+        if made:
+            path.unlink(missing_ok=True)
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise input_error("file_unwritable", path=path, reason=reason) from None
-    return path, public
 
 
 def public_pem(key: SSlibKey) -> bytes:

@@ -28,6 +28,14 @@ def read_bytes(path: str | Path, largest: int = LARGEST) -> bytes:
     return content
 
 
+def is_there(path: str | Path, folder: bool = False) -> bool:
+    """Whether a path names a file, or a folder; no where it cannot be looked at, such as a name that is too long."""
+    try:
+        return bool(str(path)) and (Path(path).is_dir() if folder else Path(path).is_file())
+    except (OSError, ValueError):
+        return False
+
+
 def sha256_of(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks. Raises InputError: `file_unreadable`."""
     digest = hashlib.sha256()

@@ -133,8 +133,9 @@ def replay(event: Opened, source: str, setting: Setting) -> dict[str, Any]:
     }
     tally = Tally()
     tally.add(rows.reference[mine], rows.candidate[mine], float(event.call.temperature))
-    value = _value(event, source, rows)
-    same = value == recorded["value"]
+    worst = _worst(event, source, rows)
+    value = worst["value"]
+    same = all(worst[key] == recorded[key] for key in ("value", "row", "token"))
     return {
         "event": {
             "signature": event.data["signature"], "at": text_of(event.data["at"]), "contract": event.contract.name,
@@ -151,8 +152,9 @@ def replay(event: Opened, source: str, setting: Setting) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _value(event: Opened, source: str, rows: Rows) -> Any:
-    """The worst value of the event's clause on its request, read by the contract's own monitor; None where it has none."""
+def _worst(event: Opened, source: str, rows: Rows) -> Mapping[str, Any]:
+    """The worst value of the event's clause on its request with its row and token, by the contract's own monitor; None
+    for each where it has none."""
     recorded, mine = event.data["recorded"], rows.request_index == event.call.place
     monitor = load_monitor(source, float(event.call.temperature))
     one = Rows(
@@ -166,5 +168,8 @@ def _value(event: Opened, source: str, rows: Rows) -> Any:
         raise translated(error) from None
     for clause in build_report(monitor)["clauses"]:
         if (clause["name"], clause["slice"]) == (recorded["clause"], recorded["slice"]):
-            return clause["max"]["value"] if clause["max"] else None
-    return None
+            return clause["max"] or _NOWHERE
+    return _NOWHERE
+
+
+_NOWHERE = {"value": None, "row": None, "token": None}

@@ -19,6 +19,7 @@ from kcverify.prove.certificate import statement as proved
 from kcverify.prove.kernel import BROKEN
 from kcverify.provenance import kernels, weights
 from kcverify.provenance.envelope import RejectedError, Signed, finding, opened, rejected
+from kcverify.provenance.events import text_of
 from kcverify.provenance.fingerprint import Fingerprint, of_data
 from kcverify.provenance.fingerprint import differences as differences_of
 from kcverify.provenance.reading import read_bytes, sha256_of, strict
@@ -163,7 +164,7 @@ def _derived(path: str, signed: Sequence[Signed], main: Mapping[str, Any]) -> It
 
 def _times(path: str, predicate: Mapping[str, Any], now: int) -> Iterator[Diagnostic]:
     start, end = (predicate["validity"][key] for key in ("from", "until"))
-    shown = datetime.fromtimestamp(now / 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shown = text_of(now)
     if now < moment(start):
         yield finding("attestation_early", path=path, start=start, now=shown)
     if now > moment(end):
@@ -219,10 +220,18 @@ def _attested(subjects: Sequence[Mapping[str, Any]], kind: str) -> dict[str, str
 
 
 def _compared(kind: str, attested: Mapping[str, str], found: Mapping[str, str], slug: str) -> Iterator[Diagnostic]:
-    """Match by SHA-256 first, as in-toto does, then by name, which tells what changed."""
-    left = {name: sha for name, sha in found.items() if sha not in attested.values()}
+    """Match by SHA-256 first, as in-toto does, then by name, which tells what changed.
+
+    A file of a shipped kernel matches under its own name only: files of several formats have the same bytes.
+    """
+    left = {
+        name: sha
+        for name, sha in found.items()
+        if sha not in attested.values() or (kernels.is_shipped(name) and attested.get(name) != sha)
+    }
+    matched = {sha for name, sha in found.items() if name not in left}
     for name, sha in attested.items():
-        if sha in found.values():
+        if sha in matched and not (kernels.is_shipped(name) and found.get(name, sha) != sha):
             continue
         same = name if name in left else next((n for n in left if Path(n).name == Path(name).name), None)
         if same is None and len(left) == len(attested) == 1:

@@ -11,7 +11,7 @@ from typing import Any
 from kcverify.diagnostics import input_error
 from kcverify.provenance.fields import ABSENT, Value
 from kcverify.provenance.fingerprint import digest_of
-from kcverify.provenance.reading import read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_there, read_bytes, sha256_of, strict
 
 ENDINGS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npy", ".npz")
 """Files of a folder that are shards of its weights."""
@@ -33,18 +33,19 @@ def shards(paths: Sequence[str]) -> dict[str, Path]:
     """
     out: dict[str, Path] = {}
     for given in paths:
-        for name, path in _shards(Path(given)):
+        for name, path in _shards(given):
             if name in out and out[name].resolve() != path.resolve():
                 raise input_error("weights_invalid", path=given, reason=f"{path} and {out[name]} have one name")
             out[name] = path
     return out
 
 
-def _shards(path: Path) -> list[tuple[str, Path]]:
-    if path.is_file():
+def _shards(given: str) -> list[tuple[str, Path]]:
+    path = Path(given)
+    if is_there(given):
         return [(path.name, path)]
-    if not path.is_dir():
-        raise input_error("weights_invalid", path=path, reason="no such file or folder")
+    if not is_there(given, folder=True):
+        raise input_error("weights_invalid", path=given, reason="no such file or folder")
     found = sorted(p for p in path.rglob("*") if p.suffix in ENDINGS and p.is_file())
     if not found:
         raise input_error("weights_invalid", path=path, reason="the folder holds no shards")
@@ -88,7 +89,10 @@ def _header(path: Path) -> dict[str, Any]:
             (size,) = struct.unpack("<Q", handle.read(8))
             if size > _HEADER:
                 raise ValueError("its header has no sensible length")
-            header = strict(handle.read(size))
+            content = handle.read(size)
+            if len(content) < size:
+                raise ValueError("it ends within its header")
+            header = strict(content)
         if not isinstance(header, dict):
             raise ValueError("its header is no object")
     except OSError as error:
@@ -116,5 +120,6 @@ def _quantization(folders: Iterable[Path]) -> Value:
             continue
         method = stated.get("quant_method") if isinstance(stated, dict) else None
         text = json.dumps(stated, sort_keys=True)
-        out[path.name] = f"{method or 'unnamed'} {digest_of(text)}"
+        name = method if isinstance(method, str) and method else "unnamed"
+        out[path.name] = f"{name} {digest_of(text)}"
     return out or ABSENT

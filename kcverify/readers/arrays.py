@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -93,11 +94,16 @@ def safetensors(path: Path) -> dict[str, Array]:
         header = parse(Place(str(path), "header"), file.read(length))
     if not isinstance(header, dict):
         raise place.invalid("the header is not an object")
-    return {
+    found = {
         name: _described(place.at(name), name, item, path, 8 + length, size)
         for name, item in header.items()
         if name != "__metadata__"
     }
+    spans = sorted((a.offset, a.offset + prod(a.shape) * a.dtype.itemsize, a.name) for a in found.values())
+    for (_, end, before), (start, stop, name) in pairwise(spans):
+        if start < min(end, stop):
+            raise place.at(name).invalid(f"its bytes are also those of {shown(before)}")
+    return found
 
 
 def metadata(path: Path) -> dict[str, str]:
@@ -145,6 +151,8 @@ def npy(path: Path) -> Array:
         raise place.invalid(f"type {dtype} is not read", "save numbers, without pickled objects")
     if fortran and len(shape) > 1:
         raise place.invalid("its rows are not contiguous (Fortran order)", "save `numpy.ascontiguousarray(array)`")
+    if any(n < 0 for n in shape):
+        raise place.invalid(f"shape {shape} is none")
     if offset + prod(shape) * dtype.itemsize > size:
         raise place.invalid(
             f"shape {shape} of {dtype} needs {prod(shape) * dtype.itemsize:,} bytes, and {size - offset:,} are there: it is cut short"

@@ -38,6 +38,8 @@ def open_stream(path: str | Path, declare: Sequence[str] = ()) -> Stream:
     The first record is read, the rest when `Stream.requests` is asked for. Raises InputError: `file_unreadable`,
     `file_empty`, `extra_missing`, and the codes KC440 to KC447 with the place in the file.
     """
+    if not str(path):
+        raise input_error("file_unreadable", path="''", reason="the name is empty", hint="name a file")
     path = Path(path)
     size, start = _start(path)
     asked = read_declarations(path, declare)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from kcverify.diagnostics import Diagnostic, InputError, diagnose, input_error
 
+ENDINGS = (".jsonl", ".ndjson", ".json", ".safetensors", ".npy", ".npz", ".parquet", ".pt", ".pth", ".bin", ".kld")
+"""Files of a folder that are taken for shards of a dump, where a command reads every format."""
+
 _SHOWN = 5
 
 
@@ -33,7 +36,7 @@ class Matched:
 def is_several(spec: str) -> bool:
     """Whether a side is a folder or a pattern of files."""
     path = Path(spec)
-    return path.is_dir() or (glob.has_magic(spec) and not path.exists())
+    return bool(spec) and (path.is_dir() or (glob.has_magic(spec) and not path.exists()))
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ def load(path: Path) -> dict[str, Any]:
     if size > WHOLE:
         raise too_large(path, "a torch file", size, WHOLE, "save the tensors as safetensors")
     place = Place(str(path))
+    _uncompressed(path, place)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -34,8 +36,21 @@ def load(path: Path) -> dict[str, Any]:
     if isinstance(samples, list) and samples and all(isinstance(s, Mapping) for s in samples):
         return {str(k): [s.get(k) for s in samples] for k in samples[0]}
     if isinstance(found, Mapping):
-        return {str(k): v for k, v in found.items()}
+        return {str(k): _held(place.at(str(k)), v) for k, v in found.items()}
     raise place.invalid(f"it holds a {type(found).__name__}, and a dictionary of tensors or a list of samples is read")
+
+
+def _uncompressed(path: Path, place: Place) -> None:
+    """`torch.save` compresses nothing; what is compressed could be far larger in memory than on disk."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed = [m.filename for m in archive.infolist() if m.compress_type != zipfile.ZIP_STORED]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise place.invalid(f"it is a damaged archive: {_first(error)}") from None
+    if packed:
+        raise place.invalid(f"its part {shown(packed[0])} is compressed, which `torch.save` never does")
 
 
 def read(opening: Opening) -> Found:
@@ -53,6 +68,17 @@ def read(opening: Opening) -> Found:
             yield {name: _item(first[name][i]) for name, n in counts.items() if n == total}
 
     return tensors.read_rows(opening, first.keys(), rows)
+
+
+def _held(place: Place, value: Any) -> Any:
+    """The value; a tensor must have its own bytes, not repeat a few of them without end."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided and value.device.type == "cpu":
+        needs = value.numel() * value.element_size()
+        if needs > value.untyped_storage().nbytes():
+            raise place.invalid(f"shape {list(value.shape)} needs {needs:,} bytes, and fewer are in the file")
+    elif isinstance(value, torch.Tensor):
+        raise place.invalid("it is no dense tensor on the CPU")
+    return value
 
 
 def _is_column(value: Any) -> bool:

@@ -42,6 +42,8 @@ def certified(
     shape = tuple(ids.shape)
     if len(shape) != 3 or shape[:2] != tuple(found.log.shape) or any(tuple(x.shape) != shape for x in sides):
         raise ValueError(f"lists have shapes {[tuple(x.shape) for x in top]}, expected [batch, tokens, K] three times")
+    if not delta >= 0 or shape[2] == 0:
+        raise ValueError(f"a limit of {delta} on lists of {shape[2]} tokens: at least 0, and at least one")
     usable = found.usable.cpu().numpy().reshape(-1)
     p, q = (x.double().numpy().reshape(-1, shape[2])[usable] for x in sides)
     outcome = adaptive_common(p, q, delta, ids.numpy().reshape(-1, shape[2])[usable], start=start, error=error)

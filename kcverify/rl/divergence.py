@@ -29,6 +29,19 @@ def _sides(trainer: Tensor, rollout: Tensor) -> tuple[Tensor, Tensor]:
     return trainer.detach().double().clamp(max=0.0), rollout.detach().double().clamp(max=0.0)
 
 
+def _rounding(given: Tensor, log: Tensor, mass: Tensor) -> Tensor:
+    """How far the rest of a list `[..., K]` may be off because its numbers were rounded to their type."""
+    step = torch.finfo(given.dtype).eps if given.dtype.is_floating_point else torch.finfo(torch.float64).eps
+    return step * (1 + _weighed(mass, 1 - log).sum(-1))
+
+
+def _rest(q: Tensor, p: Tensor, of_q: Tensor, of_p: Tensor) -> Tensor:
+    """The least of `q ln(q / p)` over remainders `q` and `p` that may be off by `of_q` and `of_p`: the rest's part of KL."""
+    most = p + of_p
+    least = (most / math.e).clamp(min=(q - of_q).clamp_min(0.0), max=q + of_q)
+    return _weighed(least, least.log() - most.log())
+
+
 def binary_tv(trainer_logprobs: Tensor, rollout_logprobs: Tensor) -> Tensor:
     """`|p_a - q_a|` of the sampled token, float64: a lower bound of the token's total variation."""
     trainer, rollout = _sides(trainer_logprobs, rollout_logprobs)
@@ -36,17 +49,24 @@ def binary_tv(trainer_logprobs: Tensor, rollout_logprobs: Tensor) -> Tensor:
 
 
 def binary_kl(trainer_logprobs: Tensor, rollout_logprobs: Tensor) -> Tensor:
-    """KL(rollout || trainer) of the sampled token against the rest, nats, float64; a lower bound, infinite at worst."""
+    """KL(rollout || trainer) of the sampled token against the rest, nats, float64; a lower bound, infinite at worst.
+
+    The rest of a probability that rounds to one is anything up to the rounding of its type, never nothing.
+    """
     p, q = _sides(trainer_logprobs, rollout_logprobs)
-    rest_p, rest_q = _log1mexp(p), _log1mexp(q)
-    return (_weighed(q.exp(), q - p) + _weighed(rest_q.exp(), rest_q - rest_p)).clamp_min(0.0)
+    errors = (
+        _rounding(given, log[..., None], log.exp()[..., None])
+        for given, log in ((rollout_logprobs, q), (trainer_logprobs, p))
+    )
+    rest = _rest(_log1mexp(q).exp(), _log1mexp(p).exp(), *errors)
+    return (_weighed(q.exp(), q - p) + rest).clamp_min(0.0)
 
 
 def top_k(trainer_top: Tensor, rollout_top: Tensor, *, kind: str = "tv") -> Tensor:
     """Divergence of lists `[B, T, K]` of the same tokens, each once, and one cell for the rest; float64 `[B, T]`.
 
     `tv` or `kl` (KL(rollout || trainer), nats); minus infinity is an empty place or probability 0. Both are lower
-    bounds of the whole row's value. NaN where a value is NaN. Raises ValueError.
+    bounds of the whole row's value, roundings of the rest allowed for in `kl`. NaN where a value is NaN. Raises ValueError.
     """
     if trainer_top.shape != rollout_top.shape or trainer_top.dim() != 3 or kind not in KINDS:
         raise ValueError(f"lists {tuple(trainer_top.shape)} and {tuple(rollout_top.shape)}, kind `{kind}`")
@@ -57,7 +77,8 @@ def top_k(trainer_top: Tensor, rollout_top: Tensor, *, kind: str = "tv") -> Tens
         return ((p - q).abs().sum(-1) + (rest_p - rest_q).abs()) / 2
     broken = torch.isnan(trainer) | torch.isnan(rollout)
     terms = torch.where(broken, torch.full_like(p, math.nan), _weighed(q, rollout - trainer))
-    return (terms.sum(-1) + _weighed(rest_q, rest_q.log() - rest_p.log())).clamp_min(0.0)
+    errors = _rounding(rollout_top, rollout, q), _rounding(trainer_top, trainer, p)
+    return (terms.sum(-1) + _rest(rest_q, rest_p, *errors)).clamp_min(0.0)
 
 
 def advantages_of(advantages: Tensor, found: Ratios) -> Tensor:
@@ -96,6 +117,10 @@ def dppo(
         raise ValueError(f"kind `{kind}` is none of {', '.join(KINDS)}")
     found = ratios(trainer_logprobs, rollout_logprobs, mask)
     above, below = delta if isinstance(delta, tuple) else (delta, delta)
+    if not (above >= 0 and below >= 0):
+        raise ValueError(f"a limit on a divergence is at least 0: {delta}")
+    if top is not None and any(x.dim() != 3 or x.shape[:2] != found.log.shape for x in top):
+        raise ValueError(f"lists have shapes {[tuple(x.shape) for x in top]}, expected [batch, tokens, K] twice")
     with torch.no_grad():
         if top is None:
             value = (binary_tv if kind == "tv" else binary_kl)(trainer_logprobs, rollout_logprobs)

@@ -27,6 +27,10 @@ def policy_loss(
     if by not in ("token", "sequence"):
         raise ValueError(f"`by` is `token` or `sequence`, not `{by}`")
     spread = advantages[:, None] if advantages.dim() == 1 else advantages
+    if spread.dim() != 2 or spread.shape[0] != mask.shape[0] or spread.shape[1] not in (1, mask.shape[1]):
+        raise ValueError(f"advantages have shape {tuple(advantages.shape)}, expected [batch] or [batch, tokens]")
+    if total is not None and not total > 0:
+        raise ValueError(f"the loss is divided by a number above 0: {total}")
     live = (mask != 0) & (weights != 0)
     zero = torch.zeros((), dtype=trainer_logprobs.dtype, device=trainer_logprobs.device)
     terms = torch.where(live, weights, zero) * torch.where(live, spread.expand(mask.shape), zero)

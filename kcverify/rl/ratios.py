@@ -70,12 +70,14 @@ def ratios(trainer_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor) -> 
     """Log ratios of two `[B, T]` tensors of natural log-probabilities where `mask` is not 0.
 
     The difference is taken in float64, where that of two float32 values is exact; weights are float32 at least. The
-    rollout's side gets no gradient. Raises ValueError for shapes.
+    rollout's side gets no gradient. Raises ValueError for shapes, and for a mask that is not 0 or 1.
     """
     check(trainer_logprobs, rollout_logprobs, mask)
     kind = torch.promote_types(torch.promote_types(trainer_logprobs.dtype, rollout_logprobs.dtype), torch.float32)
     trainer, rollout = trainer_logprobs.double(), rollout_logprobs.detach().double()
     used = mask != 0
+    if bool((used & (mask != 1)).any()):
+        raise ValueError("a mask is 0 or 1 everywhere; weights of tokens belong into the loss")
     with torch.no_grad():
         apart = trainer - rollout
         usable = used & ~torch.isnan(apart) & ~torch.isposinf(trainer) & ~torch.isposinf(rollout)

@@ -11,13 +11,19 @@ from kcverify.rl.divergence import binary_tv, outward
 from kcverify.rl.ratios import Ratios, ratios
 from kcverify.rl.report import KEPT_FLOOR, Report, report
 
+ROUNDING = 1e-6
+"""A divergence below 0 by no more than this is a rounded 0; one further below is an estimate, and bounds nothing."""
+
 
 def _given(divergence: Tensor | None, found: Ratios, fallback: Tensor) -> Tensor:
-    """Divergence of each used token, float64 `[B, T]`: NaN and broken tokens are plus infinity, unused ones 0."""
+    """Divergence of each used token, float64 `[B, T]`: NaN, a value below 0 by more than rounding, and broken tokens are
+    plus infinity, unused ones 0.
+    """
     if divergence is not None and divergence.shape != found.log.shape:
         raise ValueError(f"divergences have shape {tuple(divergence.shape)}, expected {tuple(found.log.shape)}")
     value = fallback if divergence is None else divergence.detach().double()
-    value = torch.where(found.usable & ~torch.isnan(value), value, torch.full_like(value, math.inf))
+    known = found.usable & (value >= -ROUNDING)
+    value = torch.where(known, value.clamp_min(0.0), torch.full_like(value, math.inf))
     return torch.where(found.used, value, torch.zeros_like(value))
 
 

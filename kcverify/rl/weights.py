@@ -58,12 +58,19 @@ def windowed(
     """Weight `w` (or 1 without `weigh`) inside `[low, high]`, 0 outside: IcePop at token level, rejection at others.
 
     Arguments and shapes as in `truncated`. It rejects for sure where the ratio itself is what is limited; a ratio
-    inside the window says nothing about the tokens that were not sampled.
+    inside the window says nothing about the tokens that were not sampled. `high` may be infinite without `weigh`.
+    Raises ValueError.
     """
+    if not (0 <= low <= high and high > 0):
+        raise ValueError(f"window {low} to {high} of a ratio: 0 <= low <= high")
     found = ratios(trainer_logprobs, rollout_logprobs, mask)
     log, defined = found.unit(level)
     with torch.no_grad():
-        inside = (log <= math.log(high)) & (log >= (math.log(low) if low > 0 else -math.inf)) & defined
+        inside = (
+            (log <= (math.log(high) if high < math.inf else math.inf))
+            & (log >= (math.log(low) if low > 0 else -math.inf))
+            & defined
+        )
     inner = torch.where(inside, log, torch.zeros_like(log))
     value = bounded_exp(inner, high, low) if weigh else torch.ones_like(inner)
     weights = found.over_tokens(torch.where(inside, value, torch.zeros_like(value)))

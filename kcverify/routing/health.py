@@ -2,8 +2,12 @@
 
 Each cell has a restarting detector (`runtime.detector`). Health is 1 without evidence of drift and 0 at its alarm.
 The candidate's traffic goes to the guarded kernel while any health is below one half, and back when all are above three
-quarters; an alarm takes the contract's answer (`guard`, `rollback`, `stop`) and is left only through the mirror image of
-the detector, fed by copies of the traffic, after the answer's dwell and its number of measured requests.
+quarters; an alarm, health 0, takes the contract's own answer: `rollback` leads to the safe kernel and `stop` to none,
+while `guard` says that the guarded kernel is enough, and the route stays there, now until the candidate has shown itself
+good again. So the word of the contract, which `prove.policy` and the promotion machine read too, decides how far a
+clause goes, and candidate, guarded, safe is the path of a clause whose word is `rollback`. A severity that is only logged
+moves nothing, and its health follows the present. An alarm is left only through the mirror image of the detector, fed by
+copies of the traffic, after the answer's dwell and its number of measured requests.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ class Watch:
             self.alarmed = self.alarmed or low != 0.0
         else:
             self.above.add(low)
-            self.alarmed = self.alarmed or self.above.alarm
+            self.alarmed = self.above.alarm or (self.alarmed and self.cell.target != "candidate")
         if not self.tripped:
             return
         self.clean += 1
@@ -111,14 +115,34 @@ class Watch:
             if detector is not None:
                 detector.reset()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers that `load_state_dict` restores."""
+        detectors = [d if d is None else d.state_dict() for d in (self.above, self.below)]
+        return {
+            "tripped": self.tripped,
+            "seen": self.seen,
+            "clean": self.clean,
+            "alarmed": self.alarmed,
+            "detectors": detectors,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of this cell. Raises MonitorInputError where its detectors had other settings."""
+        for detector, saved in zip((self.above, self.below), state["detectors"], strict=True):
+            if detector is not None:
+                detector.load_state_dict(saved)
+        self.tripped, self.alarmed = bool(state["tripped"]), bool(state["alarmed"])
+        self.seen, self.clean = int(state["seen"]), int(state["clean"])
+
     def data(self) -> dict[str, Any]:
         """Plain values for JSON."""
         log_e = None if self.above is None else self.above.log_e
+        log_r = None if self.above is None else max(self.above.log_r, 0.0)
         bound = None if self.above is None else self.above.log_threshold
         return {
             "cell": self.cell.key, "severity": self.cell.severity, "answer": self.cell.target, "health": self.health,
-            "seen": self.seen, "tripped": self.tripped, "clean": self.clean, "log_e": log_e, "log_threshold": bound,
-            "return_log_e": None if self.below is None or not self.tripped else self.below.log_e,
+            "seen": self.seen, "tripped": self.tripped, "clean": self.clean, "log_e": log_e, "log_r": log_r, "log_threshold": bound,
+            "return_log_r": None if self.below is None or not self.tripped else max(self.below.log_r, 0.0),
             "return_log_threshold": None if self.below is None else self.below.log_threshold,
         }  # fmt: skip
 
@@ -227,6 +251,16 @@ class Watcher:
         if where.route != "candidate" and where.cause != HEALTH:
             for name in known or of_cause:
                 self.watches[name].trip()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers that `load_state_dict` restores."""
+        return {"since": self.since, "cells": {name: watch.state_dict() for name, watch in self.watches.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a watcher of the same cells. Raises MonitorInputError, KeyError, TypeError or ValueError."""
+        for name, watch in self.watches.items():
+            watch.load_state_dict(state["cells"][name])
+        self.since = int(state["since"])
 
     def reset(self) -> None:
         """Start anew, as after a rollback or a new stage."""

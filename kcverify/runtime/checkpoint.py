@@ -53,6 +53,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """State and progress of a file. Raises `MonitorInputError` where it is missing, damaged or of another format."""
     try:
         with zipfile.ZipFile(path) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                raise ValueError("a part is compressed, which torch.save never does")
             damaged = parts.testzip()
         if damaged is not None:
             raise ValueError("it is damaged: a checksum is wrong")

@@ -22,7 +22,7 @@ belongs to one stream, cannot be merged over shards, and is saved and restored w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
@@ -88,7 +88,59 @@ def _bets(kind: str, limit: float, side: str) -> _Bets:
     return _Bets((-math.log(BETS),) * BETS, sizes=bets(limit, side))
 
 
-class Detector:
+class Restarting:
+    """`M` and `R` of bets whose weights (logs) sum to at most 1; the alarm is at `log_threshold`, the log of `c`."""
+
+    def __init__(self, weights: Sequence[float], log_threshold: float) -> None:
+        self.weights, self.log_threshold = tuple(weights), log_threshold
+        self._most = [2.0 * log_threshold - weight for weight in self.weights]
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew, as after a change of route."""
+        self.wealth = [0.0] * len(self.weights)
+        self.summed = [-math.inf] * len(self.weights)
+        self.seen = 0
+
+    def take(self, steps: Sequence[float], count: int = 1) -> None:
+        """Take in `count` units that each add these logs of e-values, one a bet, below infinity.
+
+        A run of equal units is taken in at once: a falling wealth restarts at its last step or never, and a sum is a
+        geometric one. Neither grows beyond `c` squared, so that health returns once a drift has ended.
+        """
+        for j, step in enumerate(steps):
+            start = max(self.wealth[j], 0.0)
+            if step >= 0.0:
+                self.wealth[j] = min(start + count * step, self._most[j])
+            else:
+                self.wealth[j] = step + (max(start + (count - 1) * step, 0.0) if count > 1 else start)
+            grown = _log_add(self.summed[j] + count * step, step + _log_geometric(step, count))
+            self.summed[j] = min(grown, self._most[j])
+        self.seen += count
+
+    @property
+    def log_e(self) -> float:
+        """`ln M`."""
+        return log_sum([w + m for w, m in zip(self.weights, self.wealth, strict=True)])
+
+    @property
+    def log_r(self) -> float:
+        """`ln R`, -inf before the first unit."""
+        return log_sum([w + r for w, r in zip(self.weights, self.summed, strict=True)])
+
+    @property
+    def alarm(self) -> bool:
+        """Whether `R` has reached its threshold now, and `M` its root; the caller acts and resets."""
+        best, bound = self.log_e, self.log_threshold
+        return best >= bound or (best >= bound / 2.0 and self.log_r >= bound)
+
+    @property
+    def health(self) -> float:
+        """In [0, 1]: `1 - ln(max(M, 1))/ln c`, 1 without any evidence of drift; 0 at the alarm and only there."""
+        return 0.0 if self.alarm else min(1.0, 1.0 - max(self.log_e, 0.0) / self.log_threshold)
+
+
+class Detector(Restarting):
     """A restarting detector of one clause on one stream of units.
 
     `kind` is `binary` (a unit exceeds or not), `share` or `mean` (a value in [0, 1]); `limit` in (0, 1) is the clause's
@@ -105,11 +157,9 @@ class Detector:
         if not 2.0 <= units < math.inf:
             raise option_error("units", f"{units} units between false alarms; at least 2 are needed")
         self.kind, self.limit, self.side = kind, limit, side
-        self.log_threshold = math.log(units)
         self._bets = _bets(kind, limit, side)
         self._sign = 1.0 if side == "above" else -1.0
-        self._most = [2.0 * self.log_threshold - weight for weight in self._bets.weights]
-        self.reset()
+        super().__init__(self._bets.weights, math.log(units))
 
     @classmethod
     def of_rule(
@@ -118,63 +168,23 @@ class Detector:
         """The detector of a line of `escalate`; `traffic` is that of its stream (shadow: its share) in units a second."""
         return cls(kind, limit, units_between_alarms(rule, traffic), side)
 
-    def reset(self) -> None:
-        """Start anew, as after a change of route."""
-        self.wealth = [0.0] * len(self._bets.weights)
-        self.summed = [-math.inf] * len(self._bets.weights)
-        self.seen = 0
-
     def add(self, value: float, count: int = 1) -> None:
-        """Take in `count` units of one value in a row: 0 or 1 (binary), or in [0, 1]; a value that is not in [0, 1] is 1.
-
-        A run of equal units is taken in at once: a falling wealth restarts at its last step or never, and a sum is a
-        geometric one. Neither grows beyond `c` squared, so that health returns once a drift has ended.
-        """
+        """Take in `count` units of one value in a row: 0 or 1 (binary), or in [0, 1]; a value that is not in [0, 1] is 1."""
         if not 0.0 <= value <= 1.0:
             value = 1.0
-        if count < 1:
-            return
-        steps = self._bets.steps(value, self.limit, self._sign)
-        for j, step in enumerate(steps):
-            start = max(self.wealth[j], 0.0)
-            if step >= 0.0:
-                self.wealth[j] = min(start + count * step, self._most[j])
-            else:
-                self.wealth[j] = step + (max(start + (count - 1) * step, 0.0) if count > 1 else start)
-            grown = _log_add(self.summed[j] + count * step, step + _log_geometric(step, count))
-            self.summed[j] = min(grown, self._most[j])
-        self.seen += count
+        if count >= 1:
+            self.take(self._bets.steps(value, self.limit, self._sign), count)
 
     def extend(self, values: Iterable[float]) -> None:
         """Take in units in their order."""
         for value in values:
             self.add(float(value))
 
-    @property
-    def log_e(self) -> float:
-        """`ln M`."""
-        return log_sum([w + m for w, m in zip(self._bets.weights, self.wealth, strict=True)])
-
-    @property
-    def log_r(self) -> float:
-        """`ln R`, -inf before the first unit."""
-        return log_sum([w + r for w, r in zip(self._bets.weights, self.summed, strict=True)])
-
-    @property
-    def alarm(self) -> bool:
-        """Whether `R` has reached its threshold now, and `M` its root; the caller acts and resets."""
-        best, bound = self.log_e, self.log_threshold
-        return best >= bound or (best >= bound / 2.0 and self.log_r >= bound)
-
-    @property
-    def health(self) -> float:
-        """In [0, 1]: `1 - ln(max(M, 1))/ln c`, 1 without any evidence of drift; 0 at the alarm and only there."""
-        return 0.0 if self.alarm else min(1.0, 1.0 - max(self.log_e, 0.0) / self.log_threshold)
-
     def state_dict(self) -> dict[str, Any]:
-        """Plain containers that `load_state_dict` restores."""
+        """Plain containers that `load_state_dict` restores; the logarithm of 0 is None, so that JSON holds them."""
         settings = [self.kind, self.side, self.limit, self.log_threshold]
-        return {"settings": settings, "wealth": list(self.wealth), "summed": list(self.summed), "seen": self.seen}
+        wealth, summed = ([None if x == -math.inf else x for x in xs] for xs in (self.wealth, self.summed))
+        return {"settings": settings, "wealth": wealth, "summed": summed, "seen": self.seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state. One that was saved without the sums starts them at the wealths, which are never more.
@@ -185,8 +195,10 @@ class Detector:
         sizes = {len(state["wealth"]), len(summed), len(self.wealth)}
         if list(state["settings"]) != mine["settings"] or len(sizes) != 1:
             raise option_error("state", f"of a detector with {state['settings']}, not {mine['settings']}")
-        self.wealth, self.seen = [float(w) for w in state["wealth"]], int(state["seen"])
-        self.summed = [float(r) for r in summed]
+        wealth, summed = ([-math.inf if x is None else float(x) for x in xs] for xs in (state["wealth"], summed))
+        if not all(x < math.inf for x in (*wealth, *summed)):
+            raise option_error("state", "it holds a logarithm that is no number below infinity")
+        self.wealth, self.summed, self.seen = wealth, summed, int(state["seen"])
 
 
 def _log_add(a: float, b: float) -> float:

@@ -18,6 +18,12 @@ from kcverify.streams.finding import ROLE, Finding, First, Observer, Setting, sh
 from kcverify.streams.intervals import CONFIDENCE, DECISIVE, Interval, mean_of
 from kcverify.streams.rows import IMPOSSIBLE, Tops, Whole, dot
 
+NEARLY, SURELY = 1e-4, 5e-6
+"""A list holds all of its side's mass up to this: one shorter than others, and one as long, where rounding alone remains.
+
+A long one shows a cut only where its last token is far above that remainder: a low temperature gives small tails too.
+"""
+
 
 @part
 class Support(Observer):
@@ -68,10 +74,14 @@ class Support(Observer):
             listed = np.where(ids >= 0, np.exp(np.minimum(own, 0.0)), 0.0).sum(1)
             theirs = np.bincount(row, np.exp(b if other == "right" else a), len(rows.at))
             shared = np.bincount(row, minlength=len(rows.at)) == (ids >= 0).sum(1)
-            whole = (listed > 1 - 1e-4) & shared
+            count = (ids >= 0).sum(1)
+            short = count + 1 < count.max(initial=0)  # one more where the sampled token comes next in the list
+            least = np.where(ids >= 0, own, np.inf).min(1, initial=np.inf)
+            cliff = short | (np.exp(np.minimum(least, 0.0)) > 100 * SURELY)  # else a sharp row's tail: nothing is cut
+            whole = (listed > 1 - np.where(short, NEARLY, SURELY)) & shared
             if whole.any():
                 missing = 1 - theirs[whole]
-                self._masses(side, rows.pair, rows.at[whole], missing, missing > LEAST_MASS)
+                self._masses(side, rows.pair, rows.at[whole], missing, (missing > LEAST_MASS) & cliff[whole])
                 self.kinds.add("lists")
 
     def pair(self, pair: Pair) -> None:

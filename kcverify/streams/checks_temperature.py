@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,12 @@ class _Line:
             for held, value in ((self.xx, xx), (self.xy, xy), (self.yy, yy)):
                 held.append(value)
 
-    def fit(self) -> tuple[Interval, Interval, float] | None:
-        """The ratio with its printed and its decisive interval, and the share of the difference that it explains."""
+    def fit(self, selected: bool = False) -> tuple[Interval, Interval, float] | None:
+        """The ratio with its printed and its decisive interval, and the share of the difference that it explains.
+
+        `selected`: entries are there for being large on both sides, which flattens the line either way round; the ratio
+        is between the line's and that of the line through the other side's values.
+        """
         xx, xy, yy = (math.fsum(v) for v in (self.xx, self.xy, self.yy))
         if self.degrees < 2 or xx <= 0:
             return None
@@ -45,6 +50,8 @@ class _Line:
             return None
         if len(self.xx) >= 5:
             ends = [ratio(self.xy, self.xx, c) for c in (CONFIDENCE, DECISIVE)]
+            if selected and xy > 0:
+                ends = [_hull(e, ratio(self.yy, self.xy, c)) for e, c in zip(ends, (CONFIDENCE, DECISIVE), strict=True)]
         else:
             error = math.sqrt(rest / (self.degrees - 1) / xx) if rest > 1e-18 * xx else 0.0
             halves = [student(c, self.degrees - 1) * error for c in (CONFIDENCE, DECISIVE)]
@@ -126,7 +133,7 @@ class Temperature(Observer):
         for sums in self.lines[kind].values():
             line.add(*_totals(sums, 3))
         line.rows, line.degrees = self.counts[kind]
-        fit = line.fit()
+        fit = line.fit(selected=kind == "lists")
         if fit is None:
             return None
         shown, sure, explained = fit
@@ -176,6 +183,11 @@ def _plain(rows: Whole) -> bool:
     if rows.banned[0].any() or rows.banned[1].any():
         return False
     return not any(_floor(side, low).any() for side, low in zip(rows.logprobs, rows.lowest, strict=True))
+
+
+def _hull(one: Interval, other: Interval) -> Interval:
+    """The first, as wide as both."""
+    return replace(one, lower=min(one.lower, other.lower), upper=max(one.upper, other.upper))
 
 
 def _floor(rows: Floats, lowest: Floats) -> Flags:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kcverify import __version__
-from kcverify.codes import BY_SLUG, Severity
+from kcverify.codes import BY_ID, BY_SLUG, Severity
 from kcverify.diagnostics import input_error
 from kcverify.readers.stream import Stream
 from kcverify.streams import estimators
@@ -43,10 +43,10 @@ def failing(word: str) -> tuple[tuple[Severity, ...], frozenset[str]]:
     for part in (p.strip() for p in word.split(",")):
         if part in LEVELS:
             severities += LEVELS[part]
-        elif part in BY_SLUG:
-            names.add(part)
+        elif (slug := BY_ID[part].slug if part in BY_ID else part) in BEARINGS or slug == "not_observable":
+            names.add(slug)
         else:
-            reason = f"`{part}` is neither {', '.join(LEVELS)} nor the name of a code"
+            reason = f"`{part}` is neither {', '.join(LEVELS)} nor the name of a code that a comparison reports"
             raise input_error("option_invalid", option="--fail-on", reason=reason, hint="--fail-on error")
     return severities, frozenset(names)
 

@@ -55,9 +55,9 @@ class Metric(Additive):
         self.sums[-1] += float(values.sum())
         self.counts[-1] += len(values)
         self.values.add(np.abs(values[finite]))
-        full = len(self.top) == WITNESSES
+        least = self.top[-1][0] if len(self.top) == WITNESSES else -math.inf
         for i in np.argsort(-values, kind="stable")[:WITNESSES]:
-            if not full or values[i] >= self.top[-1][0]:
+            if values[i] >= least:
                 self.top.append((float(values[i]), pair.place(int(at[i]))))
         self.top = sorted(self.top, key=_order)[:WITNESSES]
 

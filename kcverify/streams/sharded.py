@@ -15,16 +15,13 @@ from kcverify.diagnostics import InputError, input_error
 from kcverify.executors.pool import Answer, Executor
 from kcverify.readers import table
 from kcverify.readers.opening import open_stream
-from kcverify.readers.shards import Shard, find, is_several, matched
+from kcverify.readers.shards import ENDINGS, Shard, find, is_several, matched
 from kcverify.readers.sidecar import SUFFIX
 from kcverify.readers.stream import Declared, Request, Stream
 from kcverify.streams.align import way
 from kcverify.streams.compare import checked, compare
 from kcverify.streams.observing import DEFAULT, Options
 from kcverify.streams.shard_runs import Comparison, Job, Part, Spread
-
-ENDINGS = (".jsonl", ".ndjson", ".json", ".safetensors", ".npy", ".npz", ".parquet", ".pt", ".pth", ".bin", ".kld")
-"""Files of a folder that are taken for shards; a pattern or a file may have any of them too."""
 
 _OWN = ("format", "container")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from kcverify.cli import main
 
 TOKEN = "test-token-0123456789"
 CONTRACT = """contract served version "1"
@@ -42,6 +45,7 @@ class Process:
 
     process: subprocess.Popen[str]
     url: str
+    rest: str = ""
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -49,7 +53,9 @@ class Process:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "kcverify", *words]
+    """A command of kcverify, or a script of the tests."""
+    script = words[0].endswith(".py")
+    return [sys.executable, *([] if script else ["-m", "kcverify"]), *words]
 
 
 @contextlib.contextmanager
@@ -64,7 +70,7 @@ def serving(*words: str, cwd: Path | None = None) -> Iterator[Process]:
         line = process.stdout.readline()
         match = re.search(r"http://[0-9.:]+[0-9]", line)
         assert match, f"{words}: {line!r}, exit code {process.poll()}"
-        yield Process(process, match[0])
+        yield Process(process, match[0], line[match.end() :].strip(", \n"))
     finally:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -77,6 +83,17 @@ def serving(*words: str, cwd: Path | None = None) -> Iterator[Process]:
 def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(command(*words), capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+def inside(folder: Path, *words: str) -> tuple[int, str]:
+    """Exit code and output of a command that is run in this process, which is quick."""
+    out = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            main(list(words))
+        except SystemExit as stop:
+            return int(stop.code or 0), out.getvalue()
+    raise AssertionError(words)
 
 
 def fault(server: Process, *faults: dict[str, Any]) -> None:
@@ -128,7 +145,6 @@ class Load:
         while self.number - start < most:
             answers = self.run(batch)
             assert all(whole(a) for a in answers), [a.text[:200] for a in answers if not whole(a)]
-            time.sleep(0.05)
             if self.status()["route"]["route"] == wanted:
                 return self.number - start
         raise AssertionError(f"not {wanted} after {most} requests: {self.status()['events'][-3:]}")
@@ -138,10 +154,9 @@ class Load:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             traffic = self.status()["traffic"]
-            if not traffic["waiting"] and not traffic["copies"] and not traffic["active"]:
-                time.sleep(0.3)
+            if not any(traffic[key] for key in ("waiting", "copies", "active", "measuring")):
                 return
-            time.sleep(0.1)
+            time.sleep(0.05)
         raise AssertionError(traffic)
 
 

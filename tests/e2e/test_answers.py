@@ -91,7 +91,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "diff": [((str(CONTRACTS / "rl_rollout.kc"), "bad.kc"), 1), (("bad.kc", "bad.kc"), 0)],
     "inspect": [
         ((str(ROOT / "tests" / "data" / "streams" / name), "--declare", "weights=a"), 0)
-        for name in ("sglang_triples.jsonl", "llamacpp_ref.kld", "hf_generate.safetensors")
+        for name in ("sglang_triples.jsonl", "llamacpp_ref.kld", "hf_generate.safetensors", "llamacpp_*.kld")
     ],
     "compare": [
         ((f"{STREAMS}/llamacpp_ref.kld", f"{STREAMS}/llamacpp_q8_0.kld", "--as", "verl", "--window", "0.9,1.1"), 0),

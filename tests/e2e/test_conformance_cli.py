@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import jsonschema
@@ -127,21 +128,81 @@ def test_the_chain_from_the_accumulator_to_the_policy_gradient(capsys):
     assert "none" not in out.split("pg_bias")[1].splitlines()[0]
 
 
-def test_a_report_of_a_run_is_whole_and_escaped(capsys, tmp_path):
-    text = (
-        (KERNELS / "int8_product.kc")
-        .read_text(encoding="utf-8")
-        .replace("residual exceeds tolerance", "residual grows with k")
-    )
-    contract, page = tmp_path / "a.kc", tmp_path / "r.html"
-    contract.write_text(text, encoding="utf-8")
-    code, _, _ = run(capsys, "run", contract, "--kernel", "matmul.int8", "--same-process", "--html", page)
+def whole(page):
+    """The text of a report that loads nothing and runs nothing."""
     html = page.read_text(encoding="utf-8")
-    assert code == 1
-    assert "<svg" in html
-    assert "residual grows with k" in html
     assert "<script" not in html
-    assert "http" not in html.replace("http://www.w3.org", "")
+    assert "http" not in html.replace("http://www.w3.org", "").replace("http-equiv", "")
+    assert "src=" not in html
+    assert "kcverify conformance run " in html
+    return html
+
+
+SAMPLES = "kcverify.conformance.samples:"
+
+
+@pytest.mark.parametrize(
+    ("contract", "kernel", "says"),
+    [
+        (
+            "accumulator_bf16",
+            f"{SAMPLES}matmul_narrow",
+            ("residual grows with k", "bfloat16 sums allow", "raises L3", "<svg"),
+        ),
+        ("shapes_and_memory", f"{SAMPLES}matmul_tiled_only", ("held-out shapes pass", "first failing", "raises L")),
+        ("shapes_and_memory", f"{SAMPLES}matmul_reused", ("result_cached", "raises L")),
+        ("out_of_range", "indexing", ("100 indices out of range, declared RAISE", "first", "raises L")),
+    ],
+    ids=["coerced sums", "one benchmarked shape", "reused memory", "negative indices"],
+)
+def test_each_incident_has_a_report(capsys, tmp_path, contract, kernel, says):
+    page = tmp_path / "r.html"
+    code, _, _ = run(capsys, "run", KERNELS / f"{contract}.kc", "--kernel", kernel, "--same-process", "--html", page)
+    assert code == 1
+    html = whole(page)
+    for text in says:
+        assert text in html, text
+
+
+def test_what_a_kernel_says_is_escaped_in_its_report(capsys, tmp_path, monkeypatch):
+    (tmp_path / "odd.py").write_text("def kernel(a, b):\n    raise ValueError('<script>alert(1)</script>')\n")
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "r.html"
+    code, _, _ = run(
+        capsys, "run", KERNELS / "int8_product.kc", "--kernel", "odd:kernel", "--same-process", "--html", page
+    )
+    assert code == 1
+    assert "&lt;script&gt;alert(1)" in whole(page)
+
+
+def test_the_command_of_an_entry_gives_its_verdict_again(capsys, tmp_path):
+    path = tmp_path / "a.json"
+    for kernel, options in (("matmul.int8", ()), ("int_mm", ("--trials", "3"))):
+        code, _, _ = run(
+            capsys, "record", KERNELS / "int8_product.kc", "--kernel", kernel, "--same-process", *options, "-o", path
+        )
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        words = shlex.split(entry["reproduce"])
+        assert words[:2] == ["kcverify", "conformance"]
+        again, out, _ = run(capsys, *words[2:], "--same-process", "--format", "json")
+        found = json.loads(out)
+        assert (again, found["verdict"]) == (code, entry["verdict"])
+        assert found["worst"]["value"] == entry["measurement"]["value"]
+
+
+@pytest.mark.skipif(__import__("torch").cuda.is_available(), reason="says what a machine without a GPU says")
+def test_without_a_gpu_nothing_of_it_passes(capsys):
+    code, out, _ = run(capsys, "run", KERNELS / "fp8_product.kc", "--kernel", "scaled_mm.cuda")
+    assert code == 3
+    assert "no CUDA device" in out
+    assert "inconclusive" in out
+    code, out, _ = run(capsys, "survey", "--kernel", "scaled_mm.cuda")
+    assert code == 3
+    assert "no CUDA device" in out
+    code, out, _ = run(capsys, "traps", "--only", "on a GPU")
+    assert code == 3
+    assert "no CUDA device" in out
+    assert "as expected" not in out.splitlines()[1]
 
 
 def test_known_traps_by_name(capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway_cases import CONTRACT, TOKEN, run, serving
+from gateway_cases import CONTRACT, TOKEN, inside, served, serving, whole
 
 from kcverify.cli import main
 
@@ -72,6 +72,24 @@ def test_wrong_options_are_told_and_exit_with_2(
         assert (stop.value.code, told in shown) == (2, True), (words, shown)
 
 
+def test_a_keep_alive_commits_to_nothing(folder: Path) -> None:
+    """A candidate that sends comments and breaks off before its first event: the client gets the other's answer."""
+    (folder / "served.kc").write_text(
+        CONTRACT.replace("shadow { mirror 100%, for 1 s, min 60 requests }; canary { traffic 50%, hold 1 s }; ", "")
+    )
+    script = str(Path(__file__).with_name("streaming_upstream.py"))
+    with (
+        serving(script, "whole") as good,
+        serving(script, "pings") as bad,
+        serving(*options(reference=good.url, candidate=bad.url), cwd=folder) as process,
+    ):
+        answer = httpx.post(
+            f"{process.url}/v1/completions", json={"model": "m", "prompt": [1], "stream": True}, timeout=60
+        )
+    assert served(answer) == {"version": served(answer)["version"], "side": "candidate", "served": "guarded"}
+    assert whole(answer) and "whole" in answer.text and ": ping" not in answer.text
+
+
 def test_requests_that_are_refused_and_a_clean_end(folder: Path) -> None:
     """No upstream answers here at all: what comes back is an error that clients can read."""
     with serving(*options("--admin-token-file", "token", "--limit", "body=2000"), cwd=folder) as process:
@@ -109,7 +127,7 @@ def test_requests_that_are_refused_and_a_clean_end(folder: Path) -> None:
         assert "kcverify_requests_total" in client.get("/metrics").text
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(30) == 0
-    assert run("rebuild", "--store", "s.db", cwd=folder).returncode == 0
-    printed = run("route", "http-route", "served.kc", "--store", "s.db", "--name", "llm", cwd=folder)
-    backends = json.loads(printed.stdout)["spec"]["rules"][0]["backendRefs"]
+    assert inside(folder, "rebuild", "--store", "s.db")[0] == 0
+    printed = inside(folder, "route", "http-route", "served.kc", "--store", "s.db", "--name", "llm", "--format", "json")
+    backends = json.loads(printed[1])["documents"][0]["spec"]["rules"][0]["backendRefs"]
     assert [(b["name"], b["weight"]) for b in backends] == [("candidate", 0), ("safe", 1)]

@@ -96,6 +96,8 @@ def test_what_is_not_replayed(run: Run, folder: Path) -> None:
     assert "KC922 replay_identity" in err and "quantization kernel of the candidate is int4 here and was int8" in err
     for changes in (
         {"signature": "sha256:0"}, {"replay": {**good["replay"], "seed": "1"}}, {"digest": "sha256:0"}, {"format": "x"}, {"at": "now"},
+        *({"recorded": {k: v for k, v in good["recorded"].items() if k != key}} for key in ("value", "row", "token", "slice")),
+        *({"recorded": {**good["recorded"], key: []}} for key in ("value", "row", "token", "slice", "logits")),
         {"at": 10**30}, {"contract": {"language": "1", "contracts": []}}, {"sides": {}}, {"recorded": None}, {"request": {}},
     ):  # fmt: skip
         write(**changes)
@@ -108,6 +110,10 @@ def test_what_is_not_replayed(run: Run, folder: Path) -> None:
     write(recorded=recorded)
     code, out, _ = run("replay", "e.json")
     assert code == 1 and "candidate: other bits" in out and "not reproduced" in out
+    for key in ("row", "token"):
+        write(recorded={**good["recorded"], key: 10**9})
+        code, out, _ = run("replay", "e.json")
+        assert code == 1 and "at another position or token" in out and "not reproduced" in out
 
 
 def test_void_runs_measure_nothing(run: Run, folder: Path) -> None:
@@ -142,6 +148,10 @@ def test_wrong_input(run: Run, folder: Path) -> None:
     for words, slug in (
         (("fingerprint", "--weights", "none"), "weights_invalid"),
         (("fingerprint", "--declare", "colour=red"), "option_invalid"),
+        (("fingerprint", "--declare", "device.=x"), "option_invalid"),
+        (("fingerprint", "--weights", "tinylm.safetensors", "--declare", "weights=others"), "option_invalid"),
+        (("fingerprint", "--weights", "tinylm.safetensors", "-o", "tinylm.safetensors"), "file_unwritable"),
+        (("fingerprint", "--compare", "int8.json", "int8.json", "-o", "x.json"), "option_invalid"),
         (("fingerprint", "--compare", "easy.kc", "int8.json"), "fingerprint_invalid"),
         (("replay", "easy.kc"), "event_invalid"),
         (("replay", "worst.jsonl", "--now", "yesterday"), "option_invalid"),
@@ -151,6 +161,9 @@ def test_wrong_input(run: Run, folder: Path) -> None:
         (("attest", "easy.kc", "--result", "result.json", "--key", "easy.kc", "--weights", "tinylm.safetensors"), "key_invalid"),
         (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "-o", "tinylm.safetensors"), "attest_inside"),
         (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "--valid-for", "9999999 d"), "option_invalid"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "-o", "team.key"), "file_unwritable"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "-o", "easy.kc"), "file_unwritable"),
+        (("attest", "easy.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors", "--kernel", "demo:int4"), "attest_refused"),
         (("attest", "traced.kc", "--result", "result.json", "--key", "team.key", "--weights", "tinylm.safetensors"), "attest_refused"),
         (("verify", signed, "--public-key", "team.key"), "key_invalid"),
         (("verify", "none", "--public-key", "team.key.pub"), "file_unreadable"),

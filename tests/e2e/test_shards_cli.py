@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+import held_workers
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ assume { temperature = 1; sampler = full_softmax; horizon <= 4 tokens; reward in
 numerical { drift: logit_span <= 0.5 except 2% -> L2 }
 guarantee { safe: reward_drift <= 0.6 }
 """
-SHARDS = 6
+SHARDS, ROWS, HELD = 6, 500, 2
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -39,8 +41,8 @@ def dumped(folder: Path, shards: int, rows: int, width: int) -> Path:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards that take a worker long enough to be killed in the middle."""
-    return dumped(tmp_path_factory.mktemp("large"), SHARDS, 500, 8000)
+    """More shards than a run gets through that is stopped in the middle."""
+    return dumped(tmp_path_factory.mktemp("large"), SHARDS, ROWS, 500)
 
 
 @pytest.fixture
@@ -53,18 +55,20 @@ def command(*more: str) -> list[str]:
     return [sys.executable, "-m", "kcverify", "measure", "c.kc", *sides, *more]
 
 
-def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(*more), cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False
-    )
+def run(folder: Path, *more: str, env: Mapping[str, str] = ENVIRONMENT) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command(*more), cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 
 
-def started(folder: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(*more), cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+def held(folder: Path, hook: Path, records: str) -> subprocess.Popen[str]:
+    """A run whose one worker has finished `HELD` shards and waits for ever in the next one."""
+    env = held_workers.environment(hook, ROOT, f"p-{HELD}.npy", "waiting")
+    process = subprocess.Popen(
+        command("--resume", records), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    wait_for("a finished shard", lambda: finished(folder, records) == HELD or process.poll() is not None)
+    return process
 
 
 def workers(parent: int) -> list[int]:
@@ -80,53 +84,46 @@ def wait_for(what: str, ready: object) -> None:
     pytest.fail(f"{what} did not come")
 
 
-def finished(folder: Path) -> int:
-    return len(list((folder / "done").glob("shard-*.state")))
+def finished(folder: Path, records: str) -> int:
+    return len(list((folder / records).glob("shard-*.state")))
 
 
-def test_a_killed_run_resumes_with_the_same_answer(large: Path) -> None:
+def test_a_killed_run_resumes_with_the_same_answer(large: Path, tmp_path: Path) -> None:
     whole = run(large)
     assert whole.returncode == 0, whole.stderr
-    victim = started(large, "--resume", "done")
-    wait_for("a finished shard", lambda: finished(large) >= 1 or victim.poll() is not None)
+    victim = held(large, tmp_path, "done")
     victim.kill()
     victim.communicate()
     assert victim.returncode == -signal.SIGKILL
-    kept = finished(large)
-    assert 1 <= kept < SHARDS
+    assert finished(large, "done") == HELD
     again = run(large, "--resume", "done")
-    assert f"{kept} of {SHARDS} shards were measured before" in again.stderr
-    assert f"{SHARDS - kept} shards, {500 * (SHARDS - kept):,} rows in " in again.stderr
+    assert f"{HELD} of {SHARDS} shards were measured before" in again.stderr
+    assert f"{SHARDS - HELD} shards, {ROWS * (SHARDS - HELD):,} rows in " in again.stderr
     assert "rows/s" in again.stderr
     assert again.stdout == whole.stdout
     assert again.returncode == 0
 
 
-def test_a_worker_that_is_killed_costs_its_shard_alone(large: Path) -> None:
-    process = started(large, "--resume", "lost")
-    wait_for("a worker", lambda: workers(process.pid) or process.poll() is not None)
-    os.kill(workers(process.pid)[0], signal.SIGKILL)
-    out, err = process.communicate(timeout=240)
-    found = json.loads(out)
-    assert process.returncode == found["exit_code"] == 3
+def test_a_worker_that_is_killed_costs_its_shard_alone(large: Path, tmp_path: Path) -> None:
+    env = held_workers.environment(tmp_path, ROOT, "p-0.npy", "death")
+    done = run(large, "--resume", "lost", env=env)
+    found = json.loads(done.stdout)
+    assert done.returncode == found["exit_code"] == 3
     assert not found["complete"]
     (lost,) = found["shards"]["lost"]
     assert lost["shard"] == "p-0"
     assert lost["reason"] == "its process was ended by SIGKILL, which the system sends where memory runs out"
-    assert "shard p-0 was lost" in err
-    assert "Traceback" not in err
+    assert "shard p-0 was lost" in done.stderr
     assert found["shards"]["measured"] == SHARDS - 1
-    assert found["measured"]["rows"]["total"] == 500 * (SHARDS - 1)
+    assert found["measured"]["rows"]["total"] == ROWS * (SHARDS - 1)
     again = run(large, "--resume", "lost")
     assert f"{SHARDS - 1} of {SHARDS} shards were measured before" in again.stderr
     assert again.returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_stops_the_workers_and_reports_what_is_done(large: Path, number: signal.Signals) -> None:
-    folder = f"stopped-{number}"
-    process = started(large, "--resume", folder)
-    wait_for("a finished shard", lambda: list((large / folder).glob("shard-*")) or process.poll() is not None)
+def test_ctrl_c_stops_the_workers_and_reports_what_is_done(large: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = held(large, tmp_path, f"stopped-{number}")
     pool = workers(process.pid)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -135,7 +132,7 @@ def test_ctrl_c_stops_the_workers_and_reports_what_is_done(large: Path, number: 
     found = json.loads(out)
     assert not found["complete"]
     assert found["shards"]["lost"] == []
-    assert 1 <= found["shards"]["measured"] < SHARDS
+    assert found["shards"]["measured"] == HELD
     wait_for("the end of the workers", lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pool))
 
 

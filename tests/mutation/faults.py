@@ -60,3 +60,28 @@ FAULTS: tuple[Fault, ...] = (
     Fault("a budget rounded up", "prove/budget.py", "text = decimal_down(binding.value, DIGITS) if upper", "text = decimal_up(binding.value, DIGITS) if upper", ("budgets",)),
     Fault("a monitor's double rounded up", "prove/budget.py", "double = monitor_float_down(limit) if target.upper", "double = monitor_float_up(limit) if target.upper", ("budgets",)),
 )  # fmt: skip
+
+KERNEL_FAULTS: tuple[Fault, ...] = (
+    Fault("four times the bound of a sum", "conformance/tolerances.py", "    value = product / (1 - product)\n", "    value = 4 * product / (1 - product)\n", ("limits",)),
+    Fault("a quarter of the bound of a sum", "conformance/tolerances.py", "    value = product / (1 - product)\n", "    value = product / (1 - product) / 4\n", ("limits",)),
+    Fault("four roundings of a cast", "conformance/errors.py", "    u = t.unit_roundoff(d.output)\n    return t.constant(u,", "    u = 4 * t.unit_roundoff(d.output)\n    return t.constant(u,", ("limits",)),
+    Fault("an argument's error not amplified", "conformance/errors.py", "value = off + off**2", "value = off - off**2", ("limits",)),
+    Fault("the limit of a contract ignored on held-out shapes", "conformance/composition.py", "run.operation, run.limits)", "run.operation)", ("limits",)),
+    Fault("a violation within tolerance", "conformance/model.py", "self.value - self.slack > self.tolerance.value", "self.value - self.slack > 4 * self.tolerance.value", ("verdicts",)),
+    Fault("what is not finite is within", "conformance/model.py", "if self.value is None or self.value - self.slack", "if self.value is not None and self.value - self.slack", ("verdicts",)),
+    Fault("the oracle's own error forgotten", "conformance/model.py", "Verdict.WITHIN if self.value + self.slack <=", "Verdict.WITHIN if self.value - self.slack <=", ("verdicts",)),
+    Fault("a limit that says nothing is kept", "conformance/model.py", "return Verdict.UNDER_SPECIFIED\n        if self.value is None", "return Verdict.WITHIN\n        if self.value is None", ("verdicts",)),
+    Fault("changed operands unnoticed", "conformance/harness.py", "if any(not same_bits(a, b) for a, b in zip(args, given, strict=True)):", "if False:", ("harness",)),
+    Fault("kept results unnoticed", "conformance/harness.py", "if within is False and before is not None", "if within and before is not None", ("harness",)),
+    Fault("late work unnoticed", "conformance/harness.py", "if any(not same_bits(old, kept) for old, kept, _ in run.held):", "if False:", ("harness",)),
+    Fault("NaN is a wildcard", "conformance/harness.py", "    if not bool(torch.isfinite(error).all()):\n        return None\n", "    error = error.nan_to_num(0.0)\n", ("harness",)),
+    Fault("checks without power count", "conformance/harness.py", "        run.powerless += 1\n    else:", "        run.powered += 1\n    else:", ("harness",)),
+    Fault("fewer draws are enough", "conformance/model.py", "or self.draws < self.protocol.asked", "", ("confidence",)),
+    Fault("any confidence is reached", "conformance/sampling.py", "reached = 1 - miss ** (made / asked)", "reached = 1 - miss ** (made * asked)", ("confidence",)),
+    Fault("a rate of 95 % from any trials", "conformance/tolerances.py", "if sum(weights[passed:]) <= alpha:", "if sum(weights[passed:]) <= 1:", ("confidence",)),
+    Fault("a signature that is seen changes nothing", "conformance/contract.py", "if one.seen and run.verdict is not Verdict.VIOLATION:", "if False:", ("signals",)),
+    Fault("every fault grows", "conformance/signatures.py", "grown = least > top", "grown = True", ("signals",)),
+    Fault("no fault grows", "conformance/signatures.py", "grown = least > top", "grown = top > least", ("signals",)),
+    Fault("a fault that passes is no finding", "conformance/contract.py", "        if verdict in wrong:\n", "        if False:\n", ("calibration",)),
+)  # fmt: skip
+"""Faults of kernel contracts, caught by checks of `kernel_battery`."""

@@ -13,7 +13,7 @@ from pathlib import Path
 PACKAGE = Path(importlib.util.find_spec("kcverify").origin).parent
 HERE = Path(__file__).parent
 HELPERS = (HERE.parent / "property", HERE.parent / "unit" / "prove")
-FRESH = ("kcverify", "battery", "random_questions", "random_contracts", "worlds", "questions")
+FRESH = ("kcverify", "battery", "random_questions", "random_contracts", "worlds", "questions", "kernel_battery")
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -30,26 +30,28 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.text, str(self.path), "exec"), module.__dict__)
 
 
-def _run(pipe, name: str, text: str, path: Path, checks: tuple[str, ...]) -> None:
+def _run(pipe, name: str, text: str, path: Path, checks: tuple[str, ...], battery: str) -> None:
     for known in [m for m in sys.modules if m.split(".")[0] in FRESH]:
         del sys.modules[known]
     sys.path[:0] = [str(h) for h in HELPERS]
     sys.meta_path.insert(0, _Changed(name, text, path))
     try:
-        found = runpy.run_path(str(HERE / "battery.py"))["inconsistencies"](checks)
+        found = runpy.run_path(str(HERE / battery))["inconsistencies"](checks)
     except Exception as error:
         found = f"import: {type(error).__name__}: {error}"
     pipe.send(found)
     pipe.close()
 
 
-def battery_with(file: str, text: str, checks: tuple[str, ...] = (), seconds: float = 240.0) -> str:
+def battery_with(
+    file: str, text: str, checks: tuple[str, ...] = (), seconds: float = 240.0, battery: str = "battery.py"
+) -> str:
     """What the battery (or some of its checks) finds when `kcverify/<file>` reads `text`; raises TimeoutError where it does not end."""
     path = PACKAGE / file
     name = "kcverify." + file.removesuffix(".py").replace("/", ".")
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(theirs, name, text, path, checks), daemon=True)
+    child = context.Process(target=_run, args=(theirs, name, text, path, checks, battery), daemon=True)
     child.start()
     theirs.close()
     try:

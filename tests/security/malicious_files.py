@@ -83,7 +83,9 @@ def torch_expanded(path: Path) -> None:
     import torch
 
     one = torch.zeros(1, 4, dtype=torch.int64)
-    held = {k: one.expand(10**12, 4) for k in ("prompts", "responses", "input_ids", "rollout_log_probs", "old_log_probs")}
+    held = {
+        k: one.expand(10**12, 4) for k in ("prompts", "responses", "input_ids", "rollout_log_probs", "old_log_probs")
+    }
     torch.save(held, path)
 
 
@@ -190,17 +192,6 @@ def safetensors_nested(path: Path) -> None:
     _safetensors(path, b'{"a":' * 100000)
 
 
-def parquet_giant(path: Path) -> None:
-    """A column of 2^31 - 1 rows of one repeated number: 60 bytes of data pages, gigabytes of rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    ids = pa.array([[1] * 200000] * 50)
-    pq.write_table(pa.table({"input_ids": ids, "prompts": ids, "responses": ids}), path, compression="zstd")
-    content = bytearray(path.read_bytes())
-    path.write_bytes(bytes(content))
-
-
 def parquet_footer(path: Path) -> None:
     path.write_bytes(b"PAR1" + bytes(32) + struct.pack("<I", 0xFFFFFFF0) + b"PAR1")
 
@@ -242,7 +233,13 @@ def gguf_tensor(shape: tuple[int, ...], offset: int, architecture: bool = True) 
             return struct.pack("<Q", len(word)) + word.encode()
 
         pairs = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
-        for name in ("embedding_length", "attention.head_count", "attention.head_count_kv", "block_count", "feed_forward_length"):
+        for name in (
+            "embedding_length",
+            "attention.head_count",
+            "attention.head_count_kv",
+            "block_count",
+            "feed_forward_length",
+        ):
             pairs.append(text(f"llama.{name}") + struct.pack("<II", 4, 2 if "length" in name else 1))
         for name in ("rope.freq_base", "attention.layer_norm_rms_epsilon"):
             pairs.append(text(f"llama.{name}") + struct.pack("<If", 6, 1.0))
@@ -272,8 +269,14 @@ def json_digits(path: Path) -> None:
 
 def json_exponent(path: Path) -> None:
     """Numbers that would be gigabytes if they were written out; as JSON numbers and as the texts that hold exact ones."""
-    big = {"n": "1e999999999", "limit": "9" * 4000, "clauses": [{"name": "d", "evidence": {"log_e_fail": "1e999999999"}}]}
-    path.write_text(json.dumps({"format": "kcverify-certificate/1", **big})[:-1] + ', "x": 1e999999999, "y": -1e-999999999}')
+    big = {
+        "n": "1e999999999",
+        "limit": "9" * 4000,
+        "clauses": [{"name": "d", "evidence": {"log_e_fail": "1e999999999"}}],
+    }
+    path.write_text(
+        json.dumps({"format": "kcverify-certificate/1", **big})[:-1] + ', "x": 1e999999999, "y": -1e-999999999}'
+    )
 
 
 def json_lines_of_nothing(path: Path) -> None:
@@ -331,8 +334,10 @@ def store_of_another(path: Path) -> None:
 
 
 def _store(path: Path, *statements: str) -> None:
+    from kcverify.delivery.store import APPLICATION, SCHEMA
+
     db = sqlite3.connect(path)
-    for statement in ("PRAGMA application_id = 1802728497", "PRAGMA user_version = 1", *statements):
+    for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA}", *statements):
         db.execute(statement)
     db.commit()
     db.close()
@@ -372,7 +377,11 @@ def store_cut(path: Path) -> None:
 
 def dsse_giant(path: Path) -> None:
     """A payload of 70 MiB."""
-    line = b'{"payload":"' + b"A" * (70 << 20) + b'","payloadType":"application/vnd.in-toto+json","signatures":[{"keyid":"a","sig":"AA=="}]}\n'
+    line = (
+        b'{"payload":"'
+        + b"A" * (70 << 20)
+        + b'","payloadType":"application/vnd.in-toto+json","signatures":[{"keyid":"a","sig":"AA=="}]}\n'
+    )
     path.write_bytes(line)
 
 
@@ -386,7 +395,18 @@ def dsse_deep(path: Path) -> None:
 
 INSPECT, COMPARE = ("inspect", "FILE"), ("compare", "FILE", "FILE")
 MEASURE = ("measure", "CONTRACT", "--reference", "FILE", "--candidate", "FILE")
-GGUF = ("measure", "CONTRACT", "--reference", "smollm2:float32", "--candidate", "smollm2:int8", "--data", "CONTRACT", "--gguf", "FILE")
+GGUF = (
+    "measure",
+    "CONTRACT",
+    "--reference",
+    "smollm2:float32",
+    "--candidate",
+    "smollm2:int8",
+    "--data",
+    "CONTRACT",
+    "--gguf",
+    "FILE",
+)
 CHECK = ("check", "FILE")
 CERTIFICATE = ("certificate", "check", "FILE")
 EVIDENCE = ("gate", "CONTRACT", "--stage", "offline", "--evidence", "FILE")
@@ -421,6 +441,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str, tuple[tuple[str, ...], ...]]
     "safetensors almost": (safetensors_almost, "x.safetensors", (INSPECT, MEASURE)),
     "safetensors shape": (safetensors_shape, "x.safetensors", (INSPECT, MEASURE)),
     "safetensors far": (safetensors_far, "x.safetensors", (INSPECT, MEASURE)),
+    "safetensors overlap": (safetensors_overlap, "x.safetensors", (INSPECT, MEASURE)),
     "safetensors empty rows": (safetensors_empty_rows, "x.safetensors", (INSPECT, MEASURE)),
     "safetensors negative": (safetensors_negative, "x.safetensors", (INSPECT, MEASURE)),
     "safetensors nested": (safetensors_nested, "x.safetensors", (INSPECT, MEASURE)),

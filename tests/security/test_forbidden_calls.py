@@ -41,6 +41,7 @@ IMPORTS_BY_NAME = {
     "conformance/later.py": "rows of the table of kernels",
     "measure/sides.py": "`module:function` of the command line: code that the user names",
     "conformance/kernels.py": "`module:function` of the command line: code that the user names",
+    "conformance/forks.py": "names of this package, on the pipe from the process that started this one",
     "conformance/ranks.py": "`module:function` from the process that started this one",
 }
 """Where a module is imported by a name that is no literal, and where the name is from."""
@@ -113,7 +114,11 @@ def faults(path: str, tree: ast.Module) -> Iterator[tuple[str, int, str]]:
             yield name, node.lineno, "through a shell"
         if method in METHODS:
             yield f".{method}", node.lineno, "writes what an archive names, or runs many statements"
-        if name in ("importlib.import_module",) and not isinstance(node.args[0], ast.Constant) and path not in IMPORTS_BY_NAME:
+        if (
+            name in ("importlib.import_module",)
+            and not isinstance(node.args[0], ast.Constant)
+            and path not in IMPORTS_BY_NAME
+        ):
             yield name, node.lineno, "a module by a computed name"
         if method in ("execute", "executemany") and node.args and put_together(node.args[0]):
             yield f".{method}", node.lineno, "SQL put together from parts"

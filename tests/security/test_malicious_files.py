@@ -52,7 +52,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, An
     lines = commands(folder)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run(
-        [sys.executable, "-m", "kcverify", "keygen", str(folder / "k")], env=environment, check=True, capture_output=True
+        [sys.executable, "-m", "kcverify", "keygen", str(folder / "k")],
+        env=environment,
+        check=True,
+        capture_output=True,
     )
     command = [sys.executable, str(Path(__file__).with_name("confined.py")), str(MEMORY), str(SECONDS)]
     done = subprocess.run(
@@ -75,7 +78,9 @@ def test_every_file_is_refused_with_a_diagnostic(answers: tuple[list[dict[str, A
 
 def test_none_takes_memory_or_time(answers: tuple[list[dict[str, Any]], list[Path]]) -> None:
     wrong = [
-        (a["words"], a["grown"] >> 20, a["seconds"]) for a in answers[0] if a["grown"] > GROWTH or a["seconds"] > LONGEST
+        (a["words"], a["grown"] >> 20, a["seconds"])
+        for a in answers[0]
+        if a["grown"] > GROWTH or a["seconds"] > LONGEST
     ]
     assert not wrong
 

@@ -58,10 +58,24 @@ def test_mutated_operands_and_kept_results_are_named():
     for name, slug in (
         ("mutated_input", "inputs_changed"),
         ("cached", "result_cached"),
-        ("deferred", "output_deferred"),
     ):
         run = run_class(row, cheats(right_for("matmul", row.declared))[name])
         assert slug in {d.code.slug for d in run.findings}
+
+
+def test_work_that_is_done_after_the_check_is_named():
+    """Each result is written when the next one is asked for: no clock decides whether that is seen."""
+    row, owed = BY_ID["C-PRC-01"], []
+
+    def later(a, b):
+        for out, answer in owed:
+            out.copy_(answer)
+        owed[:] = [(torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype), a @ b)]
+        return owed[0][0]
+
+    found = run_class(row, later)
+    assert found.verdict is Verdict.VIOLATION
+    assert "output_deferred" in {d.code.slug for d in found.findings}
 
 
 def test_a_kernel_that_raises_is_a_violation_with_its_reason():

@@ -114,13 +114,23 @@ def test_a_remainder_by_zero_is_no_precondition():
 
 
 @pytest.mark.parametrize(
-    "kind", ["backward_error", "forward_error", "relative_error", "absolute_error", "ulp_error", "mismatch_rate"]
-)
-def test_every_kind_of_error_is_measured(kind):
-    loose, strict = (plain(tolerance=f"{kind} <= {limit}", op="linear") for limit in ("100000000", "0"))
-    assert contract_here(loose, "c.kc", None, "linear.float32")["verdict"] == "within_tolerance"
-    found = contract_here(strict, "c.kc", None, "linear.bfloat16")
+    ("kind", "loose"),
+    [
+        ("backward_error", "2^-8"), ("forward_error", "2^-8"), ("relative_error", "2^-2"), ("absolute_error", "2^-8"),
+        ("ulp_error", "10^4"), ("mismatch_rate", "0.99"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_error_is_measured(kind, loose):
+    text = plain(tolerance=f"{kind} <= {loose}", op="linear")
+    assert contract_here(text, "c.kc", None, "linear.float32")["verdict"] == "within_tolerance"
+    found = contract_here(plain(tolerance=f"{kind} <= 0", op="linear"), "c.kc", None, "linear.bfloat16")
     assert found["worst"]["verdict"] == "violation" or found["verdict"] == "inconclusive"
+
+
+def test_a_limit_that_zeros_keep_decides_nothing():
+    found = contract_here(plain(tolerance="backward_error <= 10^8"), "c.kc", None, "matmul.float32")
+    assert found["verdict"] in ("inconclusive", "under_specified")
+    assert found["evidence"]["draws"] == 0
 
 
 @pytest.mark.parametrize(
@@ -171,3 +181,26 @@ def test_the_table_of_classes_can_be_run_from_contracts():
         assert row.statement
         assert row.tolerance
         assert row.operations
+
+
+SIX = {"normal", "lognormal", "cancellation", "subnormal", "near_overflow", "structured"}
+LEFT_OUT = {
+    "attention_fused": {"subnormal", "near_overflow"},  # zeros are right; no bound on exponents of such scores
+    "causal_shapes": SIX - {"normal"}, "shapes_and_memory": SIX - {"normal"},  # the class draws shapes, of one distribution
+    "e4m3_infinity": SIX - {"normal"}, "e5m2_infinity": SIX - {"normal"},  # a format of five or four bits overflows by design
+    "triton_cast": SIX - {"normal", "lognormal"},
+    "logsumexp_f16": SIX - {"normal"},  # units of the result, which its limit needs to be of the operands' size
+    "w8a8_linear": {"subnormal", "near_overflow"}, "int4_weight": {"subnormal", "near_overflow"},  # scales leave float32
+    "w8a8_frozen": SIX, "int8_weight_shapes": SIX - {"normal"},  # one compilation; shapes
+    "triton_dot": {"subnormal", "near_overflow"}, "tf32_allowed": {"subnormal", "near_overflow"},
+}  # fmt: skip
+"""What the contracts of wide formats do not draw."""
+
+
+@pytest.mark.parametrize("path", [p for p in SHIPPED if p.parent.name == "kernels"], ids=lambda p: p.stem)
+def test_all_six_distributions_are_drawn_where_they_make_sense(path):
+    (contract,) = kernels_of(path.read_text(encoding="utf-8"), path.name)
+    wide = set(contract.scope.inputs) <= {"float32", "bfloat16", "float16"}
+    if not wide or contract.class_name in ("C-EXC-02", "C-ORD-03"):
+        pytest.skip("numbers of a narrow format are drawn over its whole range; indices and ranks have their own draws")
+    assert SIX - set(contract.protocol.distributions) == LEFT_OUT.get(path.stem, set())

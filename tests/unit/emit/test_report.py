@@ -6,11 +6,8 @@ import copy
 import json
 import math
 import re
-import struct
-import subprocess
 from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcverify.emit import svg
-from kcverify.emit.report import render_report, visible
+from kcverify.emit.report import render_report
+from kcverify.emit.visible import visible
 
 
 def log_histogram(median: float, spread: float, rows: int, seed: int) -> dict[str, Any]:
@@ -150,7 +148,8 @@ def assert_self_contained(page: Page) -> None:
     for tag, attrs in page.elements:
         assert tag not in ("script", "link", "iframe", "img", "object", "embed", "base"), tag
         for name, value in attrs.items():
-            assert name not in ("src", "href", "xlink:href", "srcset", "action", "background"), (tag, name)
+            inside = (tag, name) == ("a", "href") and str(value).startswith("#")
+            assert inside or name not in ("src", "href", "xlink:href", "srcset", "action", "background"), (tag, name)
             assert not name.startswith("on"), (tag, name)
             assert "url(" not in (value or "")
 
@@ -191,7 +190,7 @@ def test_hostile_text_stays_text() -> None:
 def test_tables_pictures_and_ids_are_accessible() -> None:
     page = Page(render_report(example()))
     assert all("scope" in attrs for attrs in page.all("th"))
-    assert len(page.all("caption")) == len([a for a in page.all("table") if "stack" in (a.get("class") or "")])
+    assert len(page.all("caption")) == len(page.all("table"))
     ids = [attrs["id"] for _, attrs in page.elements if attrs.get("id")]
     assert len(ids) == len(set(ids))
     for attrs in page.all("svg"):
@@ -282,23 +281,5 @@ def test_a_limit_stands_where_its_value_is() -> None:
 
 
 def test_control_characters_are_shown() -> None:
-    assert visible("a\nb\tc\x00\u202ed e") == "a⏎b⇥c��d e"
+    assert visible("a\nb\tc\x00\u202ed e") == "a⏎b⇥c\\x00\\u202ed e"
     assert visible(" ", spaces=True) == "·"
-
-
-@pytest.mark.needs("chromium")
-@pytest.mark.parametrize("width", [1200, 500])
-def test_chromium_renders_it(tmp_path: Path, width: int) -> None:
-    page = tmp_path / "report.html"
-    page.write_text(render_report(example()), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    command = ["chromium", *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},2000"]
-    dom = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, timeout=60, check=True)
-    rendered = Page(dom.stdout.decode())
-    assert_self_contained(rendered)
-    assert numbers_of(example()) <= {str(attrs["value"]) for attrs in rendered.all("data")}
-    shot = tmp_path / "shot.png"
-    subprocess.run([*command, f"--screenshot={shot}", page.as_uri()], capture_output=True, timeout=60, check=True)
-    content = shot.read_bytes()
-    assert struct.unpack(">II", content[16:24]) == (width, 2000)
-    assert len(content) > 50_000

@@ -187,7 +187,7 @@ def test_faults_have_their_place(body: str, slug: str, place: str, words: str) -
         ("[" * 1000, "nesting_too_deep"),
         ('{"a":' * 1000, "nesting_too_deep"),
         (" " * CHARACTERS + "{}", "file_too_large"),
-        ('{"a": "\\ud800"}', "form_key"),
+        ('{"a": "\\ud800"}', "form_refused"),
     ],
 )
 def test_broken_json(text: str, slug: str) -> None:

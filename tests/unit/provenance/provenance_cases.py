@@ -37,6 +37,23 @@ def shard(path: Path, content: bytes = b"\0" * 8) -> Path:
     return path
 
 
+def _evidence(p_fail: float | None, p_pass: float | None, kind: str = "share") -> dict[str, Any]:
+    return {
+        "kind": kind, "requests": 400, "exceeding_rows": 0, "exceeding_requests": 0, "log_e_fail": None, "log_e_pass": None,
+        "p_fail": p_fail, "p_pass": p_pass, "log_threshold_fail": 3.0, "requests_needed": 299,
+    }  # fmt: skip
+
+
+EVIDENCE = {
+    "pass": _evidence(1.0, 0.01),
+    "fail": _evidence(0.01, 1.0),
+    "inconclusive": _evidence(0.5, 0.5),
+    "unobservable": _evidence(None, None),
+    "not_enforced": _evidence(None, None, "none"),
+}
+"""Numbers of a clause that say what its verdict says."""
+
+
 @cache
 def contract(text: str = TEXT) -> Any:
     """The contract of a text."""
@@ -54,7 +71,10 @@ def result(found: Fingerprint, verdicts: tuple[str, str] = ("pass", "pass"), tex
     made = contract(text)
     word = "fail" if "fail" in verdicts else "pass" if verdicts == ("pass", "pass") else "inconclusive"
     names = (("drift", None, "L2"), ("tail", "long", "L3"))
-    rows = [{"name": n, "slice": s, "severity": v, "verdict": w} for (n, s, v), w in zip(names, verdicts, strict=True)]
+    rows = [
+        {"name": n, "slice": s, "severity": v, "verdict": w, "evidence": dict(EVIDENCE[w])}
+        for (n, s, v), w in zip(names, verdicts, strict=True)
+    ]
     return {
         "contract": {"name": made.name, "version": made.version, "digest": digest(made)},
         "pair": {"reference": "exact:run", "candidate": "mykernel:run"},

@@ -24,7 +24,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import generate_private_key as
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_public_key
 
+from kcverify.cli.provenance import clock
 from kcverify.provenance import attest, envelope, keys, verify
+from kcverify.provenance import kernels as kernel_fields
 from kcverify.provenance.statement import DERIVED, KERNEL_CONTRACT, STATEMENT, SVR, TEST_RESULT, bundle
 from kcverify.provenance.verify import Verified
 
@@ -323,6 +325,83 @@ def test_attest_refuses_files_that_were_not_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"p_pass": 1.0, "p_fail": 0.0}, "does not reach its threshold"),
+        ({"p_pass": 0.06}, "does not reach its threshold"),
+        ({"p_fail": 0.001}, "against it reached its threshold"),
+        ({"p_pass": None, "log_e_pass": 2.99}, "does not reach its threshold"),
+        ({"p_pass": None, "log_e_pass": "-inf"}, "does not reach its threshold"),
+        ({"requests": 0}, "nothing was measured"),
+        ({"kind": "maximum", "p_pass": None, "p_fail": None, "exceeding_rows": 1}, "after enough clean requests"),
+        ({"kind": "maximum", "p_pass": None, "p_fail": None, "requests": 298}, "after enough clean requests"),
+        ({"p_pass": "small"}, "cannot be read"),
+    ],
+    ids=str,
+)
+def test_a_verdict_that_its_own_numbers_contradict_is_not_signed(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    """A result that was edited by hand: the word says pass, the numbers beside it do not."""
+    there = world(tmp_path)
+    made = result(there.fingerprint())
+    made["measured"]["clauses"][0]["evidence"].update(changes)
+    with pytest.raises(InputError, match=reason) as refusal:
+        there.statements(made)
+    assert refusal.value.diagnostics[0].code.slug == "attest_refused"
+
+
+def test_a_failing_clause_cannot_be_switched_off_or_made_milder(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    made = result(there.fingerprint(), ("pass", "fail"))
+    made["measured"]["clauses"][1]["verdict"] = "not_enforced"
+    made["verdict"] = "pass"
+    with pytest.raises(InputError, match="it is enforced"):
+        there.statements(made)
+    made = result(there.fingerprint())
+    made["measured"]["clauses"][1]["severity"] = "L1"
+    with pytest.raises(InputError, match="its severity is another"):
+        there.statements(made)
+    del made["measured"]["clauses"][0]["evidence"]
+    with pytest.raises(InputError, match="cannot be read"):
+        there.statements(made)
+
+
+def test_a_shipped_kernel_is_the_format_that_its_name_says(tmp_path: Path) -> None:
+    """Kernels of two formats are the same source files: one is not signed, or accepted, for the other."""
+    there = world(tmp_path)
+
+    def measured(form: str) -> dict[str, Any]:
+        shipped = kernel_fields.fields(kernel_fields.resolve(f"demo:{form}"), "build 1")
+        made = result(there.fingerprint(**shipped))
+        made["pair"]["candidate"] = f"demo:{form}"
+        return made
+
+    with pytest.raises(InputError, match="kernels demo:int4 kernels.py .* are not those that were measured"):
+        there.statements(measured("int8"), kernels=["demo:int4"])
+    renamed = measured("int8")
+    renamed["pair"]["candidate"] = "demo:int4"
+    with pytest.raises(InputError, match="are not those that were measured"):
+        there.statements(renamed, kernels=[])
+    there.sign(there.statements(measured("int8"), kernels=[]))
+    for kernels, wanted in (
+        (["demo:int8"], []),
+        ([], []),
+        (["demo:int4"], ["subject_missing"] * 2 + ["subject_unattested"] * 2),
+        (["demo:int8", "demo:int4"], ["subject_unattested"] * 2),
+    ):
+        given = verify.Given(START, contract(), weights=[str(there.weights)], kernels=kernels)
+        assert slugs(there.check(given)) == wanted, kernels
+
+
+def test_times_have_four_digits_of_a_year(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    start = clock("0001-01-01")
+    there.sign(there.statements(result(there.fingerprint()), start=start, end=start + DAY))
+    assert slugs(there.check(there.given(now=start))) == []
+
+
+@pytest.mark.parametrize(
     ("verdicts", "code", "word"), [(("pass", "fail"), 1, "FAILED"), (("pass", "unobservable"), 3, "WARNED")]
 )
 def test_a_failure_is_signed_only_where_it_is_stated(
@@ -353,3 +432,25 @@ def test_keys_are_refused_and_never_replaced(tmp_path: Path) -> None:
         with pytest.raises(InputError) as wrong:
             read(str(path))
         assert wrong.value.diagnostics[0].code.slug == "key_invalid"
+
+
+def test_half_a_pair_of_keys_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full, a name that cannot be written: no file stays, so that the next try is not refused."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kcverify.provenance.keys.os.fsync", full)
+    with pytest.raises(InputError, match="no space left"):
+        keys.generate(tmp_path / "k")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "k.pub").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / ("a" * 300), Path(""), tmp_path / "dir", tmp_path / "k", tmp_path / "none" / "k"):
+        with pytest.raises(InputError) as wrong:
+            keys.generate(path)
+        assert wrong.value.diagnostics[0].code.slug == "file_unwritable"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dir", "k.pub"]
+    private, public = keys.generate(tmp_path / "dir" / "k")
+    assert (private.stat().st_mode & 0o777, public.stat().st_mode & 0o111) == (0o600, 0)

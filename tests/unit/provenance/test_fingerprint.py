@@ -163,3 +163,17 @@ def test_a_machine_tells_what_changes_numbers(monkeypatch: pytest.MonkeyPatch) -
     assert found["environment"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"  # type: ignore[index]
     assert found["versions"]["python"] and found["driver"]["system"]  # type: ignore[index]
     assert digest_of(found).startswith("sha256:")
+
+
+def test_names_that_cannot_be_looked_at_and_text_that_is_none(tmp_path: Path) -> None:
+    """A name that is too long or empty names nothing; half of a surrogate pair has no place in canonical JSON."""
+    for name in ("a" * 300, "", "a\0b"):
+        assert slug(weights.fields, [name]) == "weights_invalid"
+        assert slug(kernels.resolve, name) == "kernel_unknown"
+    header = b'{"a": {"dtype": "\\ud800", "shape": [], "data_offsets": [0, 0]}}'
+    (tmp_path / "odd.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "\\udfff"}}')
+    found = fingerprint(**weights.fields([str(tmp_path)]))
+    assert found.fields["dtype"] == {"\ufffd": "1"} and of_data(found.data(), "x") == found
+    (tmp_path / "odd.safetensors").write_bytes((len(header) + 1).to_bytes(8, "little") + header)
+    assert slug(weights.fields, [str(tmp_path)]) == "weights_invalid"

@@ -288,3 +288,9 @@ def test_a_declared_width_that_the_rows_do_not_have() -> None:
 def test_a_declaration_against_the_file_is_said() -> None:
     stream = open_stream(DATA / "llama_server_native_q4_1.json", ["temperature=1"])
     assert "the file says 0.0" in stream.notes[0]
+
+
+def test_a_setting_beyond_doubles_is_left_out(tmp_path: Path) -> None:
+    answer = json.loads((DATA / "llama_server_native_q3_k_s.json").read_text(encoding="utf-8"))
+    answer["generation_settings"] = {"temperature": 10**400}
+    assert open_stream(lines(tmp_path / "a.jsonl", answer)).value("temperature") is None

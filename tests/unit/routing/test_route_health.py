@@ -54,7 +54,7 @@ def test_cells_of_a_contract() -> None:
 
 
 def test_clean_runs_never_fall_and_a_drift_falls_in_time() -> None:
-    """600 simulated runs: 1,059 requests in the median until safe (90 % within 1,816), 449 until guarded."""
+    """`benchmarks/sequential.py`, 600 runs: 732 requests in the median until safe (90 % within 1,216), 455 until guarded."""
     until_safe, until_guarded = [], []
     for seed in range(12):
         rng, loop = random.Random(seed), Loop(ERRORS)
@@ -66,7 +66,8 @@ def test_clean_runs_never_fall_and_a_drift_falls_in_time() -> None:
         kinds = {kind: i - 4000 for i, kind, _ in reversed(loop.moves)}
         until_safe.append(kinds["failed"])
         until_guarded.append(kinds.get("guarded", kinds["failed"]))
-    assert statistics.median(until_safe) < 1400
+    assert statistics.median(until_safe) < 1000
+    assert statistics.mean(until_safe) < 1000
     assert statistics.median(until_guarded) < 700
     assert all(a <= b for a, b in zip(until_guarded, until_safe, strict=True))
 
@@ -83,6 +84,25 @@ def test_return_after_repair_needs_dwell_requests_and_evidence() -> None:
     at = next(i for i, kind, _ in loop.moves[falls:] if kind == "recovered")
     assert at - 9000 >= 1000
     assert len(loop.moves) <= falls + 3, "the route flaps"
+
+
+def test_the_word_of_the_contract_decides_how_far_a_clause_goes() -> None:
+    """`guard` stays at the guarded kernel at health 0 and needs proof to return; `rollback` passes it on its way to safe."""
+    for target, path in (("guarded", ["guarded", "guarded"]), ("safe", ["guarded", "safe"])):
+        cell = WatchedCell("errors", "L2", target, "binary", 0.01, 1e6, 0, 200)
+        rng, loop = random.Random(4), Loop(cell)
+        loop.run(3000, rate(rng, 0.03))
+        assert [route for _, _, route in loop.moves] == path
+        assert (loop.moves[-1][1], loop.cause) == ("failed", "L2")
+
+
+def test_the_health_of_what_is_only_logged_follows_the_present() -> None:
+    loop = Loop(WatchedCell("errors", "L1", "candidate", "binary", 0.01, 1e4))
+    loop.run(60, lambda: 1.0)
+    assert loop.watcher.health() == {"errors": 0.0}
+    loop.run(20_000, lambda: 0.0)
+    assert loop.watcher.health() == {"errors": 1.0}
+    assert not loop.moves
 
 
 def test_a_precaution_ends_by_health_alone() -> None:

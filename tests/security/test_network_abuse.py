@@ -1,0 +1,456 @@
+"""What a hostile client or upstream on the network can do to the gateway and the demo server: get an error, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hostile_words import WORDS, unprintable
+
+httpx = pytest.importorskip("httpx")
+for package in ("starlette", "uvicorn", "transitions"):
+    pytest.importorskip(package)
+
+TOKEN = "a-token-of-the-tests-0123456789"
+CONTRACT = """contract served version "</script><img src=x onerror=alert(1)>"
+  "{{7*7}} </script><svg/onload=alert(1)>"
+assume { temperature = 1; sampler = full_softmax; vocabulary = 256; traffic = 100 requests/s }
+runtime { errors: failure_rate <= 20% -> L3 }
+escalate { L3 -> rollback, false_alarm_every 10_000 requests, dwell 1 s, recover 20 requests }
+promote { shadow { mirror 100%, for 1 s, min 60 requests }; canary { traffic 50%, hold 1 s }; full { stable 1 s } }
+"""
+ANSWER = {
+    "id": "x",
+    "object": "text_completion",
+    "model": "m",
+    "choices": [{"index": 0, "text": "hello", "finish_reason": "stop"}],
+}
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """An upstream that answers as its name in `behaviour` says, and notes what it was asked."""
+
+    protocol_version = "HTTP/1.1"
+    behaviour = "good"
+    asked: ClassVar[list[tuple[str, str, dict[str, str], bytes]]] = []
+    elsewhere = ""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("content-length", 0)))
+
+    def _send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        type(self).asked.append(("GET", self.path, dict(self.headers), b""))
+        self._send(200, json.dumps({"data": [{"id": "m"}]}).encode())
+
+    def do_POST(self) -> None:
+        body = self._body()
+        type(self).asked.append(("POST", self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        good = json.dumps(ANSWER).encode()
+        match type(self).behaviour:
+            case "redirect":
+                self._send(307, b"", location=type(self).elsewhere)
+            case "bomb":
+                self._send(200, gzip.compress(bytes(64 << 20)), content_encoding="gzip")
+            case "split":
+                self.wfile.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nSet-Cookie: owned=1\r\nX-Kcverify-Route: forged\r\n"
+                    b"Connection: X-Secret\r\nX-Secret: s\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+                    % (len(good), good)
+                )
+            case "headers":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"a" * (1 << 21) + b"\r\n\r\n")
+                self.close_connection = True
+            case "deep":
+                self._send(200, b'{"choices":' + b"[" * 500000)
+            case "endless":
+                self.wfile.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+                )
+                with contextlib.suppress(OSError):
+                    for _ in range(4096):
+                        self.wfile.write(b"10000\r\n" + b"a" * 65536 + b"\r\n")
+                self.close_connection = True
+            case _:
+                self._send(200, good)
+
+
+@contextlib.contextmanager
+def upstream() -> Iterator[tuple[type[Hostile], str]]:
+    kind = type("Kind", (Hostile,), {"asked": [], "behaviour": "good"})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield kind, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Served:
+    """A gateway between two upstreams, all its output kept."""
+
+    def __init__(self, folder: Path, safe: str, candidate: str, *, token: bool = True) -> None:
+        (folder / "c.kc").write_text(CONTRACT)
+        (folder / "token").write_text(TOKEN)
+        words = ["gateway", "c.kc", "--reference", safe, "--candidate", candidate, "--store", "s.db", "--port", "0"]
+        words += [
+            *(("--admin-token-file", "token") if token else ()),
+            "--log",
+            "log.jsonl",
+            "--limit",
+            "first=3",
+            "--limit",
+            "answer=4000000",
+        ]
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        self.folder, self.errors = folder, (folder / "stderr").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kcverify", *words],
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            cwd=folder,
+            env=environment,
+        )
+        assert self.process.stdout is not None
+        self.first = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.first)
+        assert found, (self.first, (folder / "stderr").read_text())
+        self.url, self.port = found[0], int(found[1])
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def raw(self, request: bytes, seconds: float = 5.0) -> bytes:
+        """What comes back for bytes, until the gateway closes or for so long."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
+            connection.sendall(request)
+            out = b""
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                connection.settimeout(seconds)
+                while part := connection.recv(65536):
+                    out += part
+            return out
+
+    def ask(self, **headers: str) -> Any:
+        return self.client.post("/v1/completions", json={"model": "m", "prompt": "x"}, headers=headers)
+
+    def close(self) -> str:
+        """End it; everything that it printed or wrote down."""
+        self.client.close()
+        self.process.terminate()
+        out = self.process.communicate(timeout=30)[0]
+        self.errors.close()
+        return self.first + out + "".join((self.folder / n).read_text() for n in ("stderr", "log.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, type[Hostile], type[Hostile]]]:
+    with upstream() as (safe, safe_url), upstream() as (other, other_url):
+        other.elsewhere = other_url + "/v1/completions"
+        gateway = Served(tmp_path_factory.mktemp("gateway"), safe_url, "http://127.0.0.1:9")
+        safe.elsewhere = other_url + "/v1/completions"
+        try:
+            yield gateway, safe, other
+        finally:
+            written = gateway.close()
+            assert TOKEN not in written, "the admin token was printed or logged"
+            assert not unprintable(written)
+            assert "Traceback" not in written, written
+
+
+JSON = b"Content-Type: application/json\r\n"
+BODY = b'{"model":"m","prompt":"x"}'
+SMUGGLED = b"POST /admin/rollback HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+AMBIGUOUS = {
+    "length twice": b"Content-Length: 26\r\nContent-Length: 5\r\n\r\n" + BODY,
+    "length and chunks": b"Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED,
+    "negative length": b"Content-Length: -1\r\n\r\n" + BODY,
+    "length in words": b"Content-Length: 26abc\r\n\r\n" + BODY,
+    "plus length": b"Content-Length: +26\r\n\r\n" + BODY,
+    "huge length": b"Content-Length: 99999999999999999999999\r\n\r\n" + BODY,
+    "arabic length": "Content-Length: ٢٦\r\n\r\n".encode() + BODY,
+    "strange coding": b"Transfer-Encoding: xchunked\r\n\r\n" + BODY,
+    "two codings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + BODY,
+    "bad chunk": b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + BODY + b"\r\n0\r\n\r\n",
+    "negative chunk": b"Transfer-Encoding: chunked\r\n\r\n-1\r\n" + BODY + b"\r\n0\r\n\r\n",
+    "space in name": b"Content-Length : 26\r\n\r\n" + BODY,
+    "folded header": b"X-A: a\r\n b\r\nContent-Length: 5\r\n\r\n{",
+    "null in header": b"X-A: a\x00b\r\nContent-Length: 26\r\n\r\n" + BODY,
+    "huge header": b"X-A: " + b"a" * (1 << 20) + b"\r\n\r\n",
+    "many headers": b"X-A: a\r\n" * 50_000 + b"\r\n",
+}  # fmt: skip
+
+
+def test_ambiguous_requests_reach_no_upstream_and_smuggle_nothing(served: Any) -> None:
+    gateway, safe, _ = served
+    safe.behaviour = "good"
+    for name, rest in AMBIGUOUS.items():
+        before = len(safe.asked)
+        with contextlib.suppress(ConnectionError):
+            out = gateway.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + JSON + rest, 4.0)
+            statuses = re.findall(rb"HTTP/1\.1 (\d+)", out)
+            assert len(statuses) <= 1, (name, out)
+            assert not statuses or statuses[0] in (b"400", b"408", b"413", b"431", b"411", b"501"), (name, out[:200])
+        assert len(safe.asked) == before, name
+    admin = {"authorization": f"Bearer {TOKEN}"}
+    assert [e["kind"] for e in gateway.client.get("/admin/events", headers=admin).json()["events"]] == ["started"]
+    assert gateway.client.get("/healthz").status_code == 200
+
+
+def test_nothing_in_a_request_changes_the_upstream(served: Any) -> None:
+    gateway, safe, other = served
+    safe.behaviour, elsewhere = "good", other.elsewhere.removesuffix("/v1/completions").removeprefix("http://")
+    before = len(other.asked)
+    for headers in (
+        {"Host": elsewhere}, {"X-Forwarded-Host": elsewhere}, {"Forwarded": f"host={elsewhere}"}, {"X-Original-URL": other.elsewhere},
+        {"X-Upstream": other.elsewhere}, {"X-Kcverify-Route": "side=candidate"}, {"X-Kcverify-Tags": f"../../, {other.elsewhere}"},
+    ):  # fmt: skip
+        assert gateway.ask(**headers).status_code == 200, headers
+    for fields in (
+        {"model": other.elsewhere},
+        {"base_url": other.elsewhere},
+        {"api_base": other.elsewhere},
+        {"metadata": {"url": other.elsewhere}},
+    ):
+        assert gateway.client.post("/v1/completions", json={"prompt": "x", "model": "m", **fields}).status_code == 200
+    for target in (
+        other.elsewhere,
+        f"//{elsewhere}/v1/completions",
+        "/v1/../v1/completions",
+        "/v1/completions/../../admin/status",
+        "/v1/completions?u=" + other.elsewhere,
+    ):
+        gateway.raw(
+            f"POST {target} HTTP/1.1\r\nHost: {elsewhere}\r\nConnection: close\r\nContent-Length: 26\r\n\r\n".encode()
+            + BODY,
+            4.0,
+        )
+    assert len(other.asked) == before
+    assert {path for _, path, _, _ in safe.asked} <= {"/v1/completions", "/v1/models"}
+
+
+def test_a_redirect_is_not_followed(served: Any) -> None:
+    gateway, safe, other = served
+    safe.behaviour, before = "redirect", len(other.asked)
+    answer = gateway.ask()
+    safe.behaviour = "good"
+    assert len(other.asked) == before
+    assert answer.status_code == 502 and "location" not in answer.headers
+    assert gateway.ask().status_code == 200
+
+
+def test_headers_between_hops_and_secrets_do_not_pass(served: Any) -> None:
+    gateway, safe, _ = served
+    safe.behaviour = "split"
+    sent = {"Connection": "keep-alive, X-Private", "X-Private": "p", "Cookie": "c=1", "TE": "trailers", "Proxy-Authorization": "Basic eA==",
+            "Upgrade": "h2c", "X-Forwarded-For": "1.2.3.4", "Authorization": "Bearer of-the-client"}  # fmt: skip
+    answer = gateway.ask(**sent)
+    safe.behaviour = "good"
+    assert answer.status_code == 200
+    asked = safe.asked[-1][2]
+    assert not {"x-private", "cookie", "te", "proxy-authorization", "upgrade", "x-forwarded-for"} & set(asked)
+    assert asked["authorization"] == "Bearer of-the-client"
+    assert not {"set-cookie", "x-secret", "connection"} & set(answer.headers)
+    assert answer.headers["x-kcverify-route"] != "forged"
+
+
+@pytest.mark.parametrize("behaviour", ["bomb", "headers", "deep", "endless"])
+def test_an_upstream_that_attacks_becomes_an_error(served: Any, behaviour: str) -> None:
+    gateway, safe, _ = served
+    safe.behaviour = behaviour
+    answer = gateway.ask()
+    safe.behaviour = "good"
+    assert answer.status_code == 502 and answer.json()["error"]["code"] == "upstreams_failed"
+    for line in Path(f"/proc/{gateway.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            assert int(line.split()[1]) < 600_000, line
+    for _ in range(60):
+        if gateway.ask().status_code == 200:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the upstream did not come back")
+
+
+def test_names_of_requests_inject_nothing_into_log_and_headers(served: Any) -> None:
+    gateway, safe, _ = served
+    safe.behaviour = "good"
+    time.sleep(1.5)  # what the tests before asked is written down once a second
+    before = len((gateway.folder / "log.jsonl").read_text().splitlines())
+    accepted = 0
+    for word in WORDS:
+        value = word.encode("utf-8", "replace")[:4000].replace(b"\r", b"").replace(b"\n", b"")
+        request = (
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-Id: "
+            + value
+            + b"\r\nX-Kcverify-Tags: "
+            + value
+        )
+        out = gateway.raw(request + b"\r\nContent-Length: 26\r\n\r\n" + BODY, 5.0)
+        status = out.split(b" ", 2)[1:2]
+        assert status in ([b"200"], [b"400"]), (word, out[:300])
+        accepted += status == [b"200"]
+        assert b"\r\nset-cookie" not in out.lower() and out.count(b"HTTP/1.1") == 1
+    time.sleep(1.5)
+    lines = (gateway.folder / "log.jsonl").read_text().splitlines()[before:]
+    assert len(lines) == accepted
+    assert all(isinstance(json.loads(line), dict) and line.isascii() and line.isprintable() for line in lines)
+    metrics = gateway.client.get("/metrics").text
+    assert not unprintable(metrics) and "<img" not in metrics
+
+
+def test_the_token_opens_admin_and_nothing_else_does(served: Any) -> None:
+    gateway, _, _ = served
+    for given in ("", "Bearer", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer \xff\xfe"):
+        answer = gateway.client.get("/admin/status", headers={"authorization": given.encode("latin-1")})
+        assert answer.status_code == 401 and TOKEN not in answer.text, given
+    assert gateway.client.get("/admin/status", params={"token": TOKEN}).status_code == 401
+    assert gateway.client.get("/admin/status", headers={"cookie": f"token={TOKEN}"}).status_code == 401
+    admin = {"authorization": f"Bearer {TOKEN}"}
+    assert TOKEN not in gateway.client.get("/admin/status", headers=admin).text
+    form = gateway.client.post("/admin/pause", content=b"reason=x", headers={**admin, "content-type": "text/plain"})
+    assert form.status_code == 409
+    source = (Path(__file__).parents[2] / "kcverify" / "gateway" / "admin.py").read_text()
+    assert "hmac.compare_digest" in source
+
+
+def test_pages_of_the_gateway_hold_no_word_as_markup(served: Any) -> None:
+    gateway, _, _ = served
+    admin = {"authorization": f"Bearer {TOKEN}"}
+    for path in ("/dashboard", "/dashboard/data", "/admin/status", "/<svg/onload=alert(1)>", "/metrics", "/healthz"):
+        answer = gateway.client.get(path, headers=admin)
+        if "html" in answer.headers.get("content-type", ""):
+            assert "<img src=x" not in answer.text and "<svg/onload" not in answer.text
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            assert not unprintable(answer.text)
+        assert TOKEN not in answer.text
+
+
+def test_slow_clients_do_not_stop_the_others(served: Any) -> None:
+    gateway, safe, _ = served
+    safe.behaviour = "good"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 26\r\n\r\n{"
+    slow = []
+    try:
+        for i in range(100):
+            connection = socket.create_connection(("127.0.0.1", gateway.port), timeout=10)
+            connection.sendall(head if i % 2 else head[:30])
+            slow.append(connection)
+        began = time.monotonic()
+        assert gateway.ask().status_code == 200
+        assert time.monotonic() - began < 3
+        slow[1].settimeout(10)
+        assert b"408" in slow[1].recv(4096)
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def refused(folder: Path, *words: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-m", "kcverify", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=60,
+    )
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    return done.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_other_machines_need_a_token(tmp_path: Path, host: str) -> None:
+    (tmp_path / "c.kc").write_text(CONTRACT)
+    told = refused(
+        tmp_path, "gateway", "c.kc", "--reference", "http://127.0.0.1:9", "--candidate", "http://127.0.0.1:10", "--store", "s.db",
+        "--port", "0", "--host", host,
+    )  # fmt: skip
+    assert "there is no token" in told
+
+
+def test_a_page_whose_name_points_here_does_not_get_into_admin(tmp_path: Path) -> None:
+    """Without a token the admin endpoints answer to loopback's own names alone."""
+    with upstream() as (_, url):
+        gateway = Served(tmp_path, url, "http://127.0.0.1:9", token=False)
+        try:
+            for host, status in (
+                ("evil.example", 401),
+                (f"evil.example:{gateway.port}", 401),
+                (f"localhost:{gateway.port}", 200),
+            ):
+                assert gateway.client.get("/admin/status", headers={"host": host}).status_code == status, host
+                answer = gateway.client.post("/admin/pause", json={}, headers={"host": host})
+                assert answer.status_code == status, host
+        finally:
+            gateway.close()
+
+
+@pytest.mark.needs("torch")
+def test_the_demo_server_takes_no_ambiguous_request(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    running = subprocess.Popen(
+        [sys.executable, "-m", "kcverify", "serve-demo", "--admin-token", TOKEN], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=environment,
+    )  # fmt: skip
+    try:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        port = int(re.search(r":(\d+)", first)[1])  # type: ignore[index]
+        for name, rest in AMBIGUOUS.items():
+            with (
+                contextlib.suppress(ConnectionError),
+                socket.create_connection(("127.0.0.1", port), timeout=4) as connection,
+            ):
+                connection.sendall(b"POST /admin/fault HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + rest)
+                connection.shutdown(socket.SHUT_WR)
+                out = b""
+                with contextlib.suppress(TimeoutError):
+                    while part := connection.recv(65536):
+                        out += part
+                assert b"HTTP/1.1 200" not in out and out.count(b"HTTP/1.1") <= 1, (name, out[:200])
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        for word in WORDS:
+            body = {"model": word, "prompt": word, "max_tokens": 1, "stop": [word], "user": word}
+            answer = client.post(
+                "/v1/completions", content=json.dumps(body), headers={"content-type": "application/json"}
+            )
+            assert answer.status_code in (200, 400, 404), (word, answer.text)
+        assert client.post("/v1/completions", content=b"x" * (2 << 20)).status_code == 413
+        assert client.get("/admin/fault").status_code == 401
+        assert client.get("/health").json() == {"status": "ok"}
+        running.terminate()
+        out, err = running.communicate(timeout=30)
+        assert TOKEN not in first + out + err and not err
+    finally:
+        running.kill()
+        running.wait()
