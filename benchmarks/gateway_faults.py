@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Sizes:
     rate: int = 5
     every: int = 1_000_000
     recover: int = 50
-    seconds: float = 5.0
+    seconds: float = 6.0
     clean: int = 40
     most: int = 2_000
     still: int = 200
@@ -110,7 +111,7 @@ CASES = (
     Case("temperature x 2, log-probabilities after it", _fault("wrong_temperature", 2.0), processed=True),
     Case("stale weights", _fault("stale_weights", 0.1)),
     Case("other weights, reported", _fault("other_weights", 0.1)),
-    Case("slow", _fault("slow", 3_000)),
+    Case("slow", _fault("slow", 4_000)),
     Case("hanging", _fault("hang")),
     Case("crashing", _fault("crash"), restart=True),
     Case("truncated answers and streams", _fault("truncated", "chunk")),
@@ -146,7 +147,7 @@ class Lane:
         (self.folder / name).write_text(self.sizes.contract(case.rate or self.sizes.rate), encoding="utf-8")
         return Process(
             [*words, "gateway", name, "--reference", self.reference.url, "--candidate", self.candidate(case).url,
-             "--store", f"store-{number}.db", "--port", "0", "--admin-token-file", "token", "--limit", "first=3",
+             "--store", f"store-{number}.db", "--port", "0", "--admin-token-file", "token", "--limit", "first=5",
              "--limit", "copies=16", "--top", "64", *more],
             self.folder,
         )  # fmt: skip
@@ -240,10 +241,15 @@ def _returned(most: int, traffic: Traffic) -> dict[str, Any]:
 
 
 def _judged(lane: Lane, answers: Sequence[Answer]) -> dict[str, Any]:
-    """Wrong answers: of a candidate under a fault, other than its healthy twin and the reference give for the seed."""
+    """Wrong answers: of a candidate under a fault, other than its healthy twin and the reference give for the seed.
+
+    A stream that the safe kernel went on with counts too: its noise starts anew, so that neither would have said this.
+    """
     struck = [a for a in answers if a.phase.startswith("fault") and a.text is not None]
     until = [a for a in struck if a.phase == "fault"]
-    wrong = [a for a in struck if a.served == "candidate" and not _right(lane, a)]
+    served = [a for a in struck if a.served == "candidate"]
+    with ThreadPoolExecutor(8) as pool:
+        wrong = [a for a, right in zip(served, pool.map(lambda a: _right(lane, a), served), strict=True) if not right]
     lost = [a for a in answers if a.text is None]
     away = [a for a in lost if a.phase == "killed" and not a.wrong.startswith(("status", "stream"))]
     errors = [a for a in lost if a not in away]
@@ -260,9 +266,6 @@ def _right(lane: Lane, answer: Answer) -> bool:
         if text_of(httpx.post(f"{healthy.url}{path}", json=fields, timeout=60))[0] == answer.text:
             return True
     return False
-
-
-# -- clean runs --------------------------------------------------------------------------------------------------------
 
 
 def clean_runs(runs: int, length: int) -> dict[str, Any]:

@@ -133,9 +133,7 @@ def _is_same(path: Path, given: Path) -> bool:
         if given.is_dir():
             return path.suffix != ".html" and given.resolve() in path.resolve().parents
         return any(
-            path.samefile(one)
-            for one in (str(given), *glob.iglob(str(given), recursive=True))
-            if Path(one).exists()  # noqa: PTH207
+            path.samefile(one) for one in (str(given), *glob.iglob(str(given), recursive=True)) if Path(one).exists()
         )
     except (OSError, ValueError):
         return False

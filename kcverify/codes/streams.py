@@ -21,7 +21,7 @@ ROWS: tuple[Code, ...] = (
     _row(
         "KC502",
         "support_mismatch",
-        "{side} gives probability zero to tokens that hold {mass} of the other side's mass, {confidence} interval [{lower}, {upper}]",
+        "{side} gives probability zero to tokens that hold {mass} of the other side's mass{where}, {confidence} interval [{lower}, {upper}]",
         "Top-k, top-p, min-p and grammars cut tokens off and scale the rest up: every ratio then has the factor that was cut "
         "off, and KL in one direction is infinite. None of it comes from arithmetic.",
         "score both sides before truncation, or truncate both alike",

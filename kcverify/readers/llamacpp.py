@@ -17,7 +17,7 @@ import numpy as np
 from kcverify.readers.arrays import block_rows
 from kcverify.readers.faults import Place
 from kcverify.readers.model import Found, Opening
-from kcverify.readers.stream import Floats, Request, Status
+from kcverify.readers.stream import Counted, Floats, Request, Status
 
 MAGIC = b"_logits_"
 _HEAD = 20
@@ -150,7 +150,7 @@ def _block(opening: Opening, found: Header, tokens: np.ndarray, chunk: int, star
     }
     whole = start == 0 and stop == found.rows
     return Request(
-        f"chunk-{chunk}" if whole else f"chunk-{chunk}:{start}",
+        Counted(f"chunk-{chunk}" if whole else f"chunk-{chunk}:{start}"),
         status, np.ones(stop - start, dtype=bool), ids, None, values,
         logits=logits, error=error, floor=floor,
         fields={"chunk": chunk, "row": start, **({"placeholders": seen} if seen else {})}, place=str(place),

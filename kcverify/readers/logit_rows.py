@@ -12,7 +12,7 @@ from kcverify.readers import arrays
 from kcverify.readers.arrays import Array
 from kcverify.readers.faults import Place, declaration, listed, undeclared
 from kcverify.readers.model import Found, Opening
-from kcverify.readers.stream import Declared, Floats, Integers, Request, Status
+from kcverify.readers.stream import Counted, Declared, Floats, Integers, Request, Status
 
 _IDS = ("token_ids", "input_ids", "tokens", "ids")
 _CELLS = 1 << 18
@@ -47,7 +47,7 @@ def read_matrix(opening: Opening) -> Found:
     def requests() -> Iterator[Request]:
         for start, block in rows.blocks():
             own = None if ids is None else _ids(opening, ids, start, start + len(block), width)
-            yield row_request(opening, f"rows-{start}", f"{opening.head.path}: row {start}", block, own)
+            yield row_request(opening, Counted(f"rows-{start}"), f"{opening.head.path}: row {start}", block, own)
 
     carries = {"logits"} | ({"token_ids", "logprobs"} if ids is not None else set())
     notes = (
@@ -185,7 +185,7 @@ def read_generate(opening: Opening) -> Found:
             block = rows.rows(start, min(start + step, steps)).reshape(-1, batch, width)
             for b in range(batch):
                 own = checked_ids(opening.place.at(_SEQUENCES), ids[b, start : start + len(block)], width)
-                name = f"sequence-{b}" if steps <= step else f"sequence-{b}:{start}"
+                name = Counted(f"sequence-{b}" if steps <= step else f"sequence-{b}:{start}")
                 yield row_request(opening, name, f"{opening.head.path}: {key}", block[:, b], own)
 
     mode = "raw" if key == _RAW else "processed"

@@ -10,6 +10,12 @@ from typing import Any
 from kcverify.readers.faults import Place
 from kcverify.readers.stream import Declared, Status
 
+STEERING = {
+    "tensor": "an array of logits among several", "side": "log-probabilities of several sides",
+    "positions": "a prompt beside the response", "rows": "whole rows",
+}  # fmt: skip
+"""Declarations that say what of a file is read, and what a file must have for each."""
+
 
 @dataclass(frozen=True)
 class Meaning:
@@ -42,7 +48,8 @@ class Format:
     imported when a file of the format is read, so that nothing else pays for it. `normalised` marks full rows that are
     log-probabilities, so that the constant of the logits is lost. `assumed` are the meanings that the
     project's own defaults give its numbers, reported as assumptions unless a declaration says otherwise; `asks` are
-    the keys of `stream.KNOWLEDGE` that no default can supply. `zero` says what exactly 0.0 is.
+    the keys of `stream.KNOWLEDGE` that no default can supply. `zero` says what exactly 0.0 is. `follows` are the
+    declarations of what to read (`STEERING`) that its reader follows; the others are refused.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Format:
     zero: str = "a probability that rounds to one"
     sides: tuple[str, ...] = ()
     normalised: bool = False
+    follows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

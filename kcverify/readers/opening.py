@@ -18,7 +18,7 @@ from kcverify.diagnostics import input_error
 from kcverify.readers import arrays, table
 from kcverify.readers.documents import documents
 from kcverify.readers.faults import Place, declaration, listed, shown, too_large, unknown
-from kcverify.readers.model import Format, Found, Head, Opening
+from kcverify.readers.model import STEERING, Format, Found, Head, Opening
 from kcverify.readers.sidecar import read_declarations, settled
 from kcverify.readers.stream import Declared, Stream
 
@@ -46,6 +46,7 @@ def open_stream(path: str | Path, declare: Sequence[str] = ()) -> Stream:
     container = _container(path, size, start)
     head = Head(path, size, container, _first(path, container))
     row = _row(head, asked)
+    _followed(row, asked)
     opening = Opening(head, row, asked)
     found: Found = _load(table.READERS.get(container, row.reader))(opening)
     declared, notes = settled(asked, found.says, row.assumed)
@@ -155,6 +156,13 @@ def _row(head: Head, asked: Mapping[str, Declared]) -> Format:
         what = "its first record has the keys" if head.container == table.JSON else "it has the arrays"
         raise unknown(head.path, f"{what} {listed(str(k) for k in head.first)}", _hint(head))
     raise unknown(head.path, "its first record is not known")
+
+
+def _followed(row: Format, asked: Mapping[str, Declared]) -> None:
+    """Raises `declaration_invalid` for a declaration of what to read that the format has not."""
+    for key in sorted((asked.keys() & STEERING.keys()) - set(row.follows)):
+        hint = f"leave `{key}` out" + (f"; what is read follows {listed(row.follows)}" if row.follows else "")
+        raise declaration(key, f"it is of files with {STEERING[key]}, and this one is `{row.name}`", hint)
 
 
 def _hint(head: Head) -> str:

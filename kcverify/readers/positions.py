@@ -12,7 +12,7 @@ import numpy as np
 from kcverify.readers.documents import Document
 from kcverify.readers.faults import Place, shown
 from kcverify.readers.model import Opening
-from kcverify.readers.stream import Integers, Request
+from kcverify.readers.stream import Counted, Integers, Request
 from kcverify.readers.values import (
     IDS,
     Entry,
@@ -49,8 +49,8 @@ def carried(requests: Iterable[Request]) -> frozenset[str]:
 
 def name(doc: Document, own: Any, index: int, count: int) -> str:
     """The request's id: the batch runner's, else the engine's, else its number in the file."""
-    base = doc.name or (own if isinstance(own, str) and own else str(doc.number))
-    return base if count == 1 else f"{base}#{index}"
+    base = doc.name or (own if isinstance(own, str) and own else Counted(doc.number))
+    return base if count == 1 else type(base)(f"{base}#{index}")
 
 
 def dictionaries(

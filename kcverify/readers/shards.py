@@ -27,10 +27,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class Matched:
-    """Pairs (reference, candidate) in the order of the reference's names, and what matched them: name, number, order."""
+    """Pairs (reference, candidate) in the order of the reference's names, and what matched them: name, number, order.
+
+    `alone`: the shards of each side that the other lacks.
+    """
 
     pairs: tuple[tuple[Shard, Shard], ...]
     by: str
+    alone: tuple[tuple[Shard, ...], tuple[Shard, ...]] = ((), ())
 
 
 def is_several(spec: str) -> bool:
@@ -84,12 +88,23 @@ def _files(spec: str, endings: Sequence[str]) -> list[tuple[Path, Path]]:
 
 
 def matched(reference: Sequence[Shard], candidate: Sequence[Shard]) -> Matched:
+    """As `corresponding`, of every shard. Raises InputError: `shard_mismatch` also for a shard that one side lacks."""
+    found = corresponding(reference, candidate)
+    left, right = found.alone
+    if left or right:
+        raise InputError(*_unmatched(found.by, "candidate", left), *_unmatched(found.by, "reference", right))
+    return found
+
+
+def corresponding(reference: Sequence[Shard], candidate: Sequence[Shard]) -> Matched:
     """The shards that belong together: of the same names; else of the same numbers in their names, all of them or the
-    last one; else, where no name or number occurs on both sides, in order. Raises InputError: `shard_mismatch`.
+    last one; else, where no name or number occurs on both sides, in order. Where some alone have a counterpart, these.
+
+    Raises InputError: `shard_mismatch` where none has one and the sides are not as many.
     """
     keys: list[tuple[str, Callable[[Shard], Hashable]]] = [("name", lambda s: s.name), ("number", _numbers)]
     keys.append(("number", lambda s: _numbers(s)[-1:]))
-    partial: InputError | None = None
+    partial: Matched | None = None
     for by, key in keys:
         left, right = {key(s): s for s in reference}, {key(s): s for s in candidate}
         if len(left) < len(reference) or len(right) < len(candidate) or () in left or () in right:
@@ -97,10 +112,14 @@ def matched(reference: Sequence[Shard], candidate: Sequence[Shard]) -> Matched:
         if left.keys() == right.keys():
             return Matched(tuple((s, right[k]) for k, s in left.items()), by)
         if partial is None and left.keys() & right.keys():
-            partial = InputError(*_unmatched(by, "candidate", [s for k, s in left.items() if k not in right]),
-                                 *_unmatched(by, "reference", [s for k, s in right.items() if k not in left]))  # fmt: skip
+            pairs = tuple((s, right[k]) for k, s in left.items() if k in right)
+            alone = (
+                tuple(s for k, s in left.items() if k not in right),
+                tuple(s for k, s in right.items() if k not in left),
+            )
+            partial = Matched(pairs, by, alone)
     if partial is not None:
-        raise partial
+        return partial
     if len(reference) != len(candidate):
         detail = (
             f"the reference has {len(reference)} shards, the candidate {len(candidate)}, and no name occurs in both"

@@ -55,9 +55,15 @@ KNOWLEDGE = (
 `rows` is `logits`, or `logprobs` where whole rows are log-probabilities already."""
 
 
+class Counted(str):
+    """An id that a reader made up, by counting in one file: it means nothing beside another file."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Request:
-    """T positions of one request.
+    """T positions of one request. `request_id` is `Counted` where the file names none.
 
     `token_ids` int64 `[T]`, or None where a format gives texts only, in `tokens`. `logprobs` float64 `[T]` of the
     sampled token in nats, NaN wherever `status` uint8 `[T]` is not `Status.VALUE`. `mask` bool `[T]`: positions that

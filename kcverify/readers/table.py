@@ -58,7 +58,7 @@ _ARRAYS = "kcverify.readers.tensors:read_arrays"
 def _project(name: str, title: str, source: str, mode: str, null: str, zero: str = _PADDING) -> Format:
     return Format(
         name, title, _TENSORS, tensors.has(name), _ARRAYS, _meanings(null=null), source, {"logprobs_mode": mode},
-        zero=zero, sides=tuple(COLUMNS[name].sides),
+        zero=zero, sides=tuple(COLUMNS[name].sides), follows=("side",),
     )  # fmt: skip
 
 
@@ -67,55 +67,55 @@ ROWS: tuple[Format, ...] = (
         "llama.cpp-kld", "llama.cpp --kl-divergence-base (16-bit rows)", (KLD,), lambda first: True,
         "kcverify.readers.llamacpp:read", (Meaning("clipped", Status.PLACEHOLDER, "16 nats or more below the largest logit: at most `floor`"),),
         "llama.cpp: tools/perplexity/perplexity.cpp", {"logprobs_mode": "raw", "temperature": 1.0}, ("weights",),
-        zero="a probability of one",
-        normalised=True,
+        zero="a probability of one", normalised=True, follows=("rows",),
     ),
     Format(
         "sglang", "SGLang /generate (meta_info)", (JSON,), sglang.is_answer, "kcverify.readers.sglang:read",
         (*_meanings(null="the first token of the input"), Meaning("-999999999.0", Status.BANNED, "minus infinity, written as a number")),
-        "SGLang: srt/managers/tokenizer_manager.py", {"logprobs_mode": "processed"},
+        "SGLang: srt/managers/tokenizer_manager.py", {"logprobs_mode": "processed"}, follows=("positions",),
     ),
     Format(
         "vllm-outputs", "vLLM RequestOutput written as JSON", (JSON,), vllm.is_output, "kcverify.readers.vllm:read",
-        _meanings(null="the first token of the prompt"), "vLLM: outputs.py, logprobs.py", {"logprobs_mode": "raw"},
+        _meanings(null="the first token of the prompt"), "vLLM: outputs.py, logprobs.py", {"logprobs_mode": "raw"}, follows=("positions",),
     ),
     Format(
         "llama-server", "llama-server /completion", (JSON,), llama_server.is_native, "kcverify.readers.llama_server:read",
-        _meanings(), "llama.cpp: tools/server", {"logprobs_mode": "raw"},
+        _meanings(), "llama.cpp: tools/server", {"logprobs_mode": "raw"}, follows=("positions",),
     ),
     Format(
         "llama-server-completions", "llama-server /v1/completions and chat (content list with ids)", (JSON,), llama_server.is_completion,
-        "kcverify.readers.llama_server:read", _meanings(), "llama.cpp: tools/server", {"logprobs_mode": "raw"},
+        "kcverify.readers.llama_server:read", _meanings(), "llama.cpp: tools/server", {"logprobs_mode": "raw"}, follows=("positions",),
     ),
     Format(
         "chat", "OpenAI-compatible chat (logprobs.content): vLLM, SGLang and others", (JSON,), openai.is_content, "kcverify.readers.openai:read",
         _meanings(m9999="so unlikely that it is not among the most probable tokens; vLLM writes it for minus infinity too"),
-        "OpenAI API reference; vLLM: entrypoints/openai", {"logprobs_mode": "raw"},
+        "OpenAI API reference; vLLM: entrypoints/openai", {"logprobs_mode": "raw"}, follows=("positions",),
     ),
     Format(
         "completions", "OpenAI-compatible completions (parallel lists): vLLM /v1/completions and others", (JSON,), openai.is_parallel,
         "kcverify.readers.openai:read", _meanings(null="the first token of an echoed prompt"),
-        "vLLM: entrypoints/openai/completion", {"logprobs_mode": "raw"},
+        "vLLM: entrypoints/openai/completion", {"logprobs_mode": "raw"}, follows=("positions",),
     ),
     Format(
         "prime-rl", "prime-rl token export", (JSON,), trainer_lines.has("inference_logprobs", "trainer_logprobs", "loss_mask"),
         "kcverify.readers.trainer_lines:read", _meanings(null="NaN or infinite in the trainer: the exporter writes null for both"),
-        "prime-rl: trainer/rl/token_export.py", {"logprobs_mode": "processed"}, zero=_PADDING, sides=tuple(COLUMNS["prime-rl"].sides),
+        "prime-rl: trainer/rl/token_export.py", {"logprobs_mode": "processed"}, zero=_PADDING, sides=tuple(COLUMNS["prime-rl"].sides), follows=("side",),
     ),
     Format(
         "prime-rl-samples", "prime-rl training samples", (JSON,), trainer_lines.has("token_ids", "mask", "logprobs"),
         "kcverify.readers.trainer_lines:read", _meanings(), "prime-rl: transports/rollouts/types.py", {"logprobs_mode": "processed"},
-        zero=_PADDING, sides=tuple(COLUMNS["prime-rl-samples"].sides),
+        zero=_PADDING, sides=tuple(COLUMNS["prime-rl-samples"].sides), follows=("side",),
     ),
     Format(
         "nemo-rl-lines", "NeMo-RL training data (train_data_stepN.jsonl)", (JSON,), trainer_lines.has("generation_logprobs"),
         "kcverify.readers.trainer_lines:read", _meanings(), "NeMo-RL: algorithms/grpo.py", {"logprobs_mode": "processed"},
-        zero="a token that was not generated, padding, or a NaN that was rewritten", sides=tuple(COLUMNS["nemo-rl-lines"].sides),
+        zero="a token that was not generated, padding, or a NaN that was rewritten", sides=tuple(COLUMNS["nemo-rl-lines"].sides), follows=("side",),
     ),
     Format(
         "hf-generate", "Hugging Face generate (scores, logits, sequences)", (SAFETENSORS,), logit_rows.is_generate,
         "kcverify.readers.logit_rows:read_generate", _meanings(minus_infinity="a token that a logits processor removed"),
         "transformers: generation/utils.py", {}, zero="the only token that truncation kept",
+        follows=("rows",),
     ),
     _project("verl", "verl batch (DataProto tensors)", "verl: experimental/agent_loop, trainer/ppo", "processed", "not written"),
     _project("trl", "TRL GRPO batch", "TRL: trainer/grpo_trainer.py", "processed", "not written"),
@@ -128,6 +128,7 @@ ROWS: tuple[Format, ...] = (
     Format(
         "logits", "rows of logits [N, V]", (SAFETENSORS, NPY), logit_rows.is_matrix, "kcverify.readers.logit_rows:read_matrix",
         _meanings(minus_infinity="a banned token"), "any", {"logprobs_mode": "raw"}, zero="a logit of 0",
+        follows=("tensor", "rows"),
     ),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from kcverify.readers.faults import Place, shown
 from kcverify.readers.model import Found, Opening
 from kcverify.readers.positions import carried
 from kcverify.readers.projects import COLUMNS, Columns, side_of
-from kcverify.readers.stream import Flags, Integers, Request, Status
+from kcverify.readers.stream import Counted, Flags, Integers, Request, Status
 from kcverify.readers.values import IDS, classified, same_length, silence_zeros
 
 Row = Mapping[str, Any]
@@ -100,7 +100,7 @@ def _request(opening: Opening, columns: Columns, key: str, row: Row, index: int)
     reading.values[reading.status != Status.VALUE] = np.nan
     fields = {k: v for k, v in row.items() if isinstance(v, _SCALARS)}
     extra = fields | ({"placeholders": reading.found} if reading.found else {})
-    name = "-".join(str(row[k]) for k in columns.name if isinstance(row.get(k), str | int)) or f"row-{index}"
+    name = "-".join(str(row[k]) for k in columns.name if isinstance(row.get(k), str | int)) or Counted(f"row-{index}")
     return Request(name, reading.status, mask, ids, None, reading.values, fields=extra, place=str(place))
 
 

@@ -11,7 +11,7 @@ from kcverify.readers import positions
 from kcverify.readers.documents import Document, documents
 from kcverify.readers.model import Found, Opening
 from kcverify.readers.projects import COLUMNS, Columns, side_of
-from kcverify.readers.stream import Request
+from kcverify.readers.stream import Counted, Request
 from kcverify.readers.values import flags, listed_logprobs, same_length, silence_zeros, token_ids
 
 _SCALARS = (str, int, float, bool)
@@ -70,7 +70,7 @@ def _request(opening: Opening, columns: Columns, side: str, doc: Document) -> Re
     name = (
         doc.name
         or "-".join(str(value[k]) for k in columns.name if isinstance(value.get(k), str | int))
-        or str(doc.number)
+        or Counted(doc.number)
     )
     return Request(name, reading.status, mask, ids, None, reading.values, fields=fields | extra, place=str(doc.place))
 

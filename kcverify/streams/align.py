@@ -175,6 +175,7 @@ def pairs(left: Stream, right: Stream, found: Matching, by: str | None = None) -
     key = _KEYS[found.by]()
     waiting: tuple[dict[str, Request], dict[str, Request]] = ({}, {})
     seen: tuple[set[str], set[str]] = (set(), set())
+    late: tuple[list[str], list[str]] = ([], [])
     sources = (left.requests(), right.requests())
     live = [True, True]
     while any(live):
@@ -189,14 +190,16 @@ def pairs(left: Stream, right: Stream, found: Matching, by: str | None = None) -
                 continue
             seen[side].add(name)
             other = waiting[1 - side].pop(name, None)
-            if other is None:
+            if other is None and not live[1 - side]:
+                late[side].append(request.request_id)
+            elif other is None:
                 waiting[side][name] = request
             else:
                 found.pairs += 1
                 found.both.append(other.request_id if side else request.request_id)
                 yield aligned(other, request) if side else aligned(request, other)
-    found.only_left += [r.request_id for r in waiting[0].values()]
-    found.only_right += [r.request_id for r in waiting[1].values()]
+    found.only_left += [r.request_id for r in waiting[0].values()] + late[0]
+    found.only_right += [r.request_id for r in waiting[1].values()] + late[1]
 
 
 _PEEK = 64

@@ -101,9 +101,12 @@ class Support(Observer):
             clear = sure.lower > 0 or mean.value >= 5 * LEAST_MASS
             rare = kind == "lists" and not (mean.value >= LEAST_MASS and clear)
             if self.banned[side].count and not rare:
-                yield self.finding(
-                    side, mean, kind, {"rows": self.banned[side].count, "first": self.banned[side].place}
-                )
+                more = {"rows": self.banned[side].count, "first": self.banned[side].place}
+                where = ""
+                if self.kinds and counts:
+                    n = more["complete_rows"] = int(math.fsum(counts))
+                    where = f" on the {'row' if n == 1 else f'{n} rows'} whose list is complete"
+                yield self.finding(side, mean, kind, more, where=where)
 
     def _both_truncate(self) -> bool:
         """Whether both sides cut tokens off by one rule: then rounding decides about tokens at the cut, both ways alike."""
@@ -114,7 +117,10 @@ class Support(Observer):
         )
         return min(left, right) > 0.25 * max(left, right)
 
-    def finding(self, side: str, mean: Interval, source: str, more: dict[str, Any], words: str = "") -> Finding:
+    def finding(
+        self, side: str, mean: Interval, source: str, more: dict[str, Any], words: str = "", where: str = ""
+    ) -> Finding:
+        """`words` go to the cause; `where` says which rows the mass is of, where it is not of all."""
         given = [
             f"{k} {self.setting.side(side).value(k)}"
             for k in ("top_k", "top_p", "min_p")
@@ -130,7 +136,7 @@ class Support(Observer):
         return Finding(
             "support_mismatch",
             {
-                "side": ROLE[side], "mass": show(mean.value) if known else "an unknown share",
+                "side": ROLE[side], "mass": show(mean.value) if known else "an unknown share", "where": where,
                 "confidence": f"{CONFIDENCE:.0%}", "lower": show(low), "upper": show(high),
             },
             f"{ROLE[side]} was truncated: {why}{words}",

@@ -38,11 +38,39 @@ class _Line:
         """The ratio with its printed and its decisive interval, and the share of the difference that it explains.
 
         `selected`: entries are there for being large on both sides, which flattens the line either way round; the ratio
-        is between the line's and that of the line through the other side's values.
+        is the geometric mean of the line's and that of the line through the other side's values, and its intervals hold
+        those of both. Swapping the sides gives one over it.
         """
         xx, xy, yy = (math.fsum(v) for v in (self.xx, self.xy, self.yy))
         if self.degrees < 2 or xx <= 0:
             return None
+        if selected:
+            return self._between(xx, xy, yy)
+        return self._line(xx, xy, yy)
+
+    def _between(self, xx: float, xy: float, yy: float) -> tuple[Interval, Interval, float] | None:
+        if xy <= 0:
+            return None
+        if yy < xx:
+            mirrored = _Line()
+            mirrored.xx, mirrored.xy, mirrored.yy = self.yy, self.xy, self.xx
+            mirrored.rows, mirrored.degrees = self.rows, self.degrees
+            fit = mirrored._between(yy, xy, xx)
+            return None if fit is None else (_inverse(fit[0]), _inverse(fit[1]), fit[2])
+        fit = self._line(xx, xy, yy)
+        if fit is None:
+            return None
+        value, across = math.sqrt(yy / xx), yy * xx / (xy * xy)  # how far apart the slopes of the two lines are
+        ends = []
+        for end, confidence in zip(fit[:2], (CONFIDENCE, DECISIVE), strict=True):
+            other = replace(end, lower=end.lower * across, upper=end.upper * across)
+            if len(self.xx) >= 5:
+                other = ratio(self.yy, self.xy, confidence)
+            ends.append(replace(_hull(end, other), value=value))
+        rest = 2 * value * max(0.0, value * xx - xy)
+        return ends[0], ends[1], 1 - rest / (yy - 2 * xy + xx)
+
+    def _line(self, xx: float, xy: float, yy: float) -> tuple[Interval, Interval, float] | None:
         r = xy / xx
         plain = yy - 2 * xy + xx
         rest = max(0.0, yy - 2 * r * xy + r * r * xx)
@@ -50,8 +78,6 @@ class _Line:
             return None
         if len(self.xx) >= 5:
             ends = [ratio(self.xy, self.xx, c) for c in (CONFIDENCE, DECISIVE)]
-            if selected and xy > 0:
-                ends = [_hull(e, ratio(self.yy, self.xy, c)) for e, c in zip(ends, (CONFIDENCE, DECISIVE), strict=True)]
         else:
             error = math.sqrt(rest / (self.degrees - 1) / xx) if rest > 1e-18 * xx else 0.0
             halves = [student(c, self.degrees - 1) * error for c in (CONFIDENCE, DECISIVE)]
@@ -188,6 +214,12 @@ def _plain(rows: Whole) -> bool:
 def _hull(one: Interval, other: Interval) -> Interval:
     """The first, as wide as both."""
     return replace(one, lower=min(one.lower, other.lower), upper=max(one.upper, other.upper))
+
+
+def _inverse(of: Interval) -> Interval:
+    """Of one over the estimate."""
+    upper = 1 / of.lower if of.lower > 0 else math.inf
+    return replace(of, value=1 / of.value, lower=1 / of.upper, upper=upper)
 
 
 def _floor(rows: Floats, lowest: Floats) -> Flags:

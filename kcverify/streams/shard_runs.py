@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kcverify.executors.pool import Executor, Processes
 from kcverify.executors.records import FileState, Records, Summary, sha256_of
 from kcverify.executors.runs import Reports, ShardRun
 from kcverify.readers.opening import open_stream
-from kcverify.readers.stream import Request, Stream
+from kcverify.readers.stream import Counted, Request, Stream
 from kcverify.streams.adding import packed, unpacked
 from kcverify.streams.align import Matching, Pair, pairs
 from kcverify.streams.compare import answered, masses_of, setting_of
@@ -29,15 +29,25 @@ from kcverify.streams.observing import Observation, Options
 
 @dataclass(frozen=True)
 class Part:
-    """A file of one side; `name` stands before its requests' ids, empty for none."""
+    """A file of one side. `name` stands before its requests' ids, empty for none; `shard` before those that its reader
+    counted, so that files which count alike stay apart.
+    """
 
     path: Path
     name: str = ""
+    shard: str = ""
+
+    def named(self, request_id: str) -> str:
+        """The id of one of its requests beside the other files."""
+        if isinstance(request_id, Counted):
+            return f"{self.shard}:{request_id}" if self.shard else request_id
+        return f"{self.name}/{request_id}" if self.name else request_id
 
 
 @dataclass(frozen=True)
 class Job:
-    """Files of both sides whose requests belong together. `only` keeps requests of these names, under their own ids.
+    """Files of both sides whose requests belong together; a side may have none. `only` keeps requests of these names,
+    under their own ids.
 
     `by` is how requests are paired, `number` the place of the shard among all, `hashed` whether its files are recorded.
     """
@@ -62,13 +72,15 @@ class Job:
 
     def _stream(self, side: int) -> Stream:
         parts, declare = self.sides[side], self.declare[side]
+        if not parts:
+            return replace(self._stream(1 - side), carries=frozenset(), open=lambda: iter(()))
         streams = [open_stream(part.path, declare) for part in parts]
 
         def requests() -> Iterator[Request]:
             for part, stream in zip(parts, streams, strict=True):
                 for request in stream.requests():
-                    name = f"{part.name}/{request.request_id}" if part.name else request.request_id
-                    if self.only is None:
+                    name = part.named(request.request_id)
+                    if self.only is None or (name in self.only[side] and isinstance(request.request_id, Counted)):
                         yield replace(request, request_id=name)
                     elif name in self.only[side]:
                         yield request
@@ -134,10 +146,14 @@ class Spread:
 class Comparison:
     """One run over the jobs of two sides, whose heads are `left` and `right`; `matched_by` says how shards were matched.
 
+    `absent`: shards that one side lacks, with the side; no job compares them where a job of both sides is needed.
     Raises InputError: `resume_mismatch`, `file_unwritable` for the folder of `spread.resume`.
     """
 
-    def __init__(self, left: Stream, right: Stream, jobs: Sequence[Job], matched_by: str, spread: Spread) -> None:
+    def __init__(
+        self, left: Stream, right: Stream, jobs: Sequence[Job], matched_by: str, spread: Spread,
+        absent: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.jobs, self.matched_by, self.spread = list(jobs), matched_by, spread
         self.options = jobs[0].options
         self.executor = spread.executor or Processes()
@@ -148,6 +164,7 @@ class Comparison:
         self.ids: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self.alone: dict[tuple[int, str], dict[str, str]] = {}
         self.across, self.unclear = 0, 0
+        self.absent = dict(absent or {})
 
     def _identity(self, left: Stream, right: Stream) -> dict[str, str]:
         """Everything that the state of a shard depends on beside its files."""
@@ -163,20 +180,21 @@ class Comparison:
     def answer(self) -> dict[str, Any]:
         """Do what is left, and answer as `compare`, with `shards` beside. Raises InputError, RuntimeError as the jobs."""
         complete = self.run.through(self.executor, observe_shard, self.jobs)
-        total = len(self.jobs)
+        names = {job.name for job in self.jobs} | self.absent.keys()
         last = self._last() if complete and not self.run.lost else None
         if last is not None:
             self.jobs.append(last)
             complete = self.run.through(self.executor, observe_shard, [last])
-        lost = [{"shard": name, "reason": reason} for name, reason in self.run.lost.items()]
+        missing = self._missing() if complete else {}
+        lost = [{"shard": name, "reason": reason} for name, reason in (self.run.lost | missing).items()]
         found = answered(self.seen, self.options, self._masses, complete and not lost)
         if self.unclear:
             words = f"{self.unclear} requests without a counterpart in their shard have ids that several shards use"
             found["assumptions"].append(f"{words}: they are not paired across shards")
-        done = sum(job.name in self.run.done for job in self.jobs[:total])
+        done = len((names & self.run.done.keys()) - missing.keys())
         return found | {
             "shards": {
-                "total": total, "compared": done, "matched_by": self.matched_by, "across": self.across,
+                "total": len(names), "compared": done, "matched_by": self.matched_by, "across": self.across,
                 "unclear": self.unclear, "lost": lost,
             }
         }  # fmt: skip
@@ -197,7 +215,7 @@ class Comparison:
 
     def _note(self, job: Job, found: Matching) -> None:
         for side, alone in enumerate((found.only_left, found.only_right)):
-            prefix = f"{job.sides[side][0].name}/" if job.sides[side][0].name else ""
+            prefix = next((f"{part.name}/" for part in job.sides[side][:1] if part.name), "")
             own = {name: name.removeprefix(prefix) for name in alone}
             self.alone[side, job.name] = own
             self.ids[side].update([*own.values(), *(name.removeprefix(prefix) for name in found.both)])
@@ -227,6 +245,16 @@ class Comparison:
             self.jobs[0], name=f"across {digest}", number=len(self.jobs), sides=(sides[0], sides[1]),
             only=(names[0], names[1]),
         )  # fmt: skip
+
+    def _missing(self) -> dict[str, str]:
+        """The shards that one side lacks, of which requests stayed without a counterpart, and why."""
+        left = {*self.seen.matching.only_left, *self.seen.matching.only_right}
+        out = {}
+        for name, lacking in self.absent.items():
+            held = [own for (_, job), own in self.alone.items() if job == name]
+            if name not in self.run.done or any(left & {*own, *own.values()} for own in held):
+                out[name] = f"the {lacking} has no shard of this {self.matched_by}"
+        return out
 
     def _masses(self, cut_right: bool, power: float) -> list[tuple[float, float, float]] | None:
         """The second pass over all shards; None where one was lost."""

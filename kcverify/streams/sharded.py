@@ -15,7 +15,7 @@ from kcverify.diagnostics import InputError, input_error
 from kcverify.executors.pool import Answer, Executor
 from kcverify.readers import table
 from kcverify.readers.opening import open_stream
-from kcverify.readers.shards import ENDINGS, Shard, find, is_several, matched
+from kcverify.readers.shards import ENDINGS, Matched, Shard, corresponding, find, is_several
 from kcverify.readers.sidecar import SUFFIX
 from kcverify.readers.stream import Declared, Request, Stream
 from kcverify.streams.align import way
@@ -42,26 +42,28 @@ def compare_sides(
     several = is_several(a) or is_several(b)
     if not several and not spread.asked:
         return compare(*open_sides(a, b, declare_a, declare_b), options)
-    sides = (_found("reference", a), _found("candidate", b))
-    names = _names(*sides) if is_several(a) and is_several(b) else {}
-    left, right = (
-        joined(spec, side, declare, names)
-        for spec, side, declare in zip((a, b), sides, (declare_a, declare_b), strict=True)
-    )
-    by = way(left, right)
     declared, hashed = (tuple(declare_a), tuple(declare_b)), spread.resume is not None
-    if names and by != "order":
-        found = matched(*sides)
-        each: list[tuple[str, tuple[Part, ...], tuple[Part, ...]]] = [
-            (x.name, (Part(x.path, x.name),), (Part(y.path, x.name),)) for x, y in found.pairs
-        ]
-    elif spread.resume is None:
+    shards = (_found("reference", a), _found("candidate", b))
+    found = _found_both(*shards) if is_several(a) and is_several(b) else None
+    names = _names(found)
+    sides = (_parts(shards[0], names), _parts(shards[1], names))
+    whole = tuple(joined(spec, parts, told) for spec, parts, told in zip((a, b), sides, declared, strict=True))
+    absent = {s.name: role for s, role in _lonely(found)}
+    paired = tuple(tuple(p for p in parts if p.name not in absent) for parts in sides)
+    by = way(*(joined(a, p, told) for p, told in zip(paired, declared, strict=True)) if absent else whole)
+    each: list[tuple[str, tuple[Part, ...], tuple[Part, ...]]]
+    if found is not None and by != "order":
+        own = [{part.path: part for part in parts} for parts in sides]
+        each = [(x.name, (own[0][x.path],), (own[1][y.path],)) for x, y in found.pairs]
+        each += [(x.name, (own[0][x.path],), ()) for x in found.alone[0]]
+        each += [(y.name, (), (own[1][y.path],)) for y in found.alone[1]]
+    elif spread.resume is None and not absent:
         return compare(*open_sides(a, b, declare_a, declare_b, spread.executor), options)
     else:
-        parts = tuple(tuple(Part(shard.path, names.get(shard.path, "")) for shard in side) for side in sides)
-        each = [("all", parts[0], parts[1])]
+        each = [("all", paired[0], paired[1])]
     jobs = [Job(name, i, (x, y), declared, options, by, hashed) for i, (name, x, y) in enumerate(each)]
-    return Comparison(left, right, jobs, found.by if names and by != "order" else "nothing", spread).answer()
+    matched_by = "nothing" if found is None or (by == "order" and not absent) else found.by
+    return Comparison(whole[0], whole[1], jobs, matched_by, spread, absent).answer()
 
 
 def open_sides(
@@ -76,10 +78,11 @@ def open_sides(
     if not is_several(a) and not is_several(b):
         return open_stream(a, declare_a), open_stream(b, declare_b)
     left, right = _found("reference", a), _found("candidate", b)
-    names: dict[Path, str] = {}
-    if is_several(a) and is_several(b):
-        names = _names(left, right)
-    return joined(a, left, declare_a, names, executor), joined(b, right, declare_b, names, executor)
+    names = _names(_found_both(left, right) if is_several(a) and is_several(b) else None)
+    return (
+        joined(a, _parts(left, names), declare_a, executor),
+        joined(b, _parts(right, names), declare_b, executor),
+    )
 
 
 def _found(role: str, spec: str) -> tuple[Shard, ...]:
@@ -91,45 +94,54 @@ def _found(role: str, spec: str) -> tuple[Shard, ...]:
     return shards
 
 
-def _names(left: Sequence[Shard], right: Sequence[Shard]) -> dict[Path, str]:
-    """The name that requests of each file get, the same on both sides; empty where the shards do not correspond."""
+def _found_both(left: Sequence[Shard], right: Sequence[Shard]) -> Matched | None:
+    """The shards that belong together; None where they do not correspond by name or number."""
     try:
-        found = matched(left, right)
+        found = corresponding(left, right)
     except InputError:
-        return {}
-    if found.by == "order":
-        return {}
-    return {shard.path: a.name for a, b in found.pairs for shard in (a, b)}
+        return None
+    return None if found.by == "order" else found
 
 
-def joined(
-    spec: str,
-    shards: Sequence[Shard],
-    declare: Sequence[str],
-    names: Mapping[Path, str],
-    executor: Executor | None = None,
-) -> Stream:
-    """One stream of all shards, in their order. `names`: what stands before the ids of a file's requests. `executor`
-    parses files of JSON (None: they are parsed as they are read, a request at a time).
+def _lonely(found: Matched | None) -> list[tuple[Shard, str]]:
+    """Shards that one side lacks, with that side."""
+    left, right = ((), ()) if found is None else found.alone
+    return [*((s, "candidate") for s in left), *((s, "reference") for s in right)]
+
+
+def _names(found: Matched | None) -> dict[Path, str]:
+    """The name that requests of each file get, the same on both sides; empty where the shards do not correspond."""
+    pairs = () if found is None else found.pairs
+    return {shard.path: a.name for a, b in pairs for shard in (a, b)} | {s.path: s.name for s, _ in _lonely(found)}
+
+
+def _parts(shards: Sequence[Shard], names: Mapping[Path, str]) -> tuple[Part, ...]:
+    """The files of a side. What a reader counted is told apart by shard, unless the one file of the side is all of it."""
+    apart = names or len(shards) > 1
+    return tuple(Part(s.path, names.get(s.path, ""), names.get(s.path, s.name) if apart else "") for s in shards)
+
+
+def joined(spec: str, parts: Sequence[Part], declare: Sequence[str], executor: Executor | None = None) -> Stream:
+    """One stream of all files of a side, in their order. `executor` parses files of JSON (None: they are parsed as they
+    are read, a request at a time).
 
     Raises InputError: as `open_stream`, `shard_mismatch` where two shards differ in format or in what is declared.
     """
-    streams = [open_stream(shard.path, declare) for shard in shards]
+    streams = [open_stream(part.path, declare) for part in parts]
     first = streams[0]
     for other in streams[1:]:
         _alike(first, other)
     ahead = executor if first.value("container") == table.JSON else None
 
     def requests() -> Iterator[Request]:
-        parts = map(Stream.requests, streams) if ahead is None else _ahead(streams, tuple(declare), ahead)
-        for stream, part in zip(streams, parts, strict=True):
-            name = names.get(stream.path)
-            for request in part:
-                yield request if name is None else replace(request, request_id=f"{name}/{request.request_id}")
+        each = map(Stream.requests, streams) if ahead is None else _ahead(streams, tuple(declare), ahead)
+        for part, found in zip(parts, each, strict=True):
+            for request in found:
+                yield replace(request, request_id=part.named(request.request_id))
 
     if len(streams) == 1:
         return replace(first, open=requests)
-    how = "requests are paired within shards of one name" if names else "requests are paired by their ids alone"
+    how = "requests are paired within shards of one name" if parts[0].name else "requests are paired by their ids alone"
     notes = [f"{len(streams)} files; {how}", *dict.fromkeys(note for s in streams for note in s.notes)]
     carries = frozenset().union(*(s.carries for s in streams))
     return Stream(Path(spec), first.format, first.declared, carries, requests, tuple(notes))

@@ -121,6 +121,7 @@ CASES: dict[str, list[tuple[tuple[str, ...], int]]] = {
     "conformance compare": [(("gather.json", "indexing.json"), 1), (("gather.json", "gather.json"), 0)],
     "conformance survey": [(("--class", "C-EXC-02", "--kernel", "indexing", "--kernel", "scaled_mm.cuda"), 1)],
     "conformance kernels": [((), 0)],
+    "conformance traps": [(("--only", "wraps modulo"), 0)],
     "conformance logits": [
         (("--reference", "demo:float32", "--candidate", "demo:int8", "--limit", "1", "--assume", "temperature=1", "horizon=4"), 0)
     ],

@@ -265,3 +265,10 @@ def test_a_real_prometheus_fires_at_the_count_of_the_table(prometheus: tuple[str
     _page(metrics, (turn, seen), (1, seen))
     _wait(lambda: _firing(address) == {"errors", "never"})
     assert verdict("errors") == verdict("never") == -1
+
+
+def test_what_is_read_is_not_overwritten(run: Run, tmp_path: Path) -> None:
+    for words in (("junit", "served.kc", "-o", "served.kc"), ("cloudevents", "--result", "result.json", "-o", "result.json")):  # fmt: skip
+        before = (tmp_path / words[-1]).read_text()
+        code, _, err = run("emit", *words)
+        assert (code, "KC403 file_unwritable" in err, (tmp_path / words[-1]).read_text() == before) == (2, True, True)

@@ -377,7 +377,7 @@ def test_a_shipped_kernel_is_the_format_that_its_name_says(tmp_path: Path) -> No
         made["pair"]["candidate"] = f"demo:{form}"
         return made
 
-    with pytest.raises(InputError, match="kernels demo:int4 kernels.py .* are not those that were measured"):
+    with pytest.raises(InputError, match=r"kernels demo:int4 kernels.py .* are not those that were measured"):
         there.statements(measured("int8"), kernels=["demo:int4"])
     renamed = measured("int8")
     renamed["pair"]["candidate"] = "demo:int4"
@@ -447,7 +447,7 @@ def test_half_a_pair_of_keys_is_never_left(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     (tmp_path / "dir").mkdir()
     (tmp_path / "k.pub").symlink_to(tmp_path / "elsewhere")
-    for path in (tmp_path / ("a" * 300), Path(""), tmp_path / "dir", tmp_path / "k", tmp_path / "none" / "k"):
+    for path in (tmp_path / ("a" * 300), Path(), tmp_path / "dir", tmp_path / "k", tmp_path / "none" / "k"):
         with pytest.raises(InputError) as wrong:
             keys.generate(path)
         assert wrong.value.diagnostics[0].code.slug == "file_unwritable"

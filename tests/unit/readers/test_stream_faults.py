@@ -269,6 +269,19 @@ def test_a_declaration_twice() -> None:
     assert "given twice" in fault(DATA / "llama_server_comp_q4_1.json", "top_k=1", "top_k=2").message
 
 
+@pytest.mark.parametrize(
+    ("file", "declare"),
+    [
+        ("llama_server_comp_q4_1.json", "tensor=x"), ("llama_server_comp_q4_1.json", "side=trainer"),
+        ("vllm_completions.jsonl", "rows=logits"), ("prime_rl.jsonl", "positions=prompt"), ("prime_rl.jsonl", "rows=logprobs"),
+        ("hf_generate.safetensors", "tensor=logits"), ("hf_generate.safetensors", "side=rollout"),
+    ],
+)  # fmt: skip
+def test_a_declaration_that_the_format_does_not_follow(file: str, declare: str) -> None:
+    found, key = fault(DATA / file, declare), declare.partition("=")[0]
+    assert found.code.slug == "declaration_invalid" and f"leave `{key}` out" in found.hint
+
+
 def test_a_sidecar(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", GOOD)
     side = path.with_name(path.name + SUFFIX)

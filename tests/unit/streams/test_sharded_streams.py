@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kcverify.cli import main
@@ -220,3 +221,58 @@ def test_an_empty_folder_is_said(folder: Path) -> None:
     (folder / "none").mkdir()
     with pytest.raises(InputError, match="it holds no file"):
         answer(folder / "a", folder / "none")
+
+
+def rows(folder: Path, side: str, names: str, keep: tuple[int, int] = (0, 64)) -> Path:
+    """Rows of logits without ids, a shard a name; the candidate's a little off."""
+    (folder / side).mkdir(parents=True)
+    for name in names:
+        draw = np.random.default_rng(ord(name))
+        logits = draw.normal(0, 2, (64, 300)).astype(np.float32)
+        off = draw.normal(0, 0.01, logits.shape).astype(np.float32) if side == "cand" else np.float32(0)
+        np.save(folder / side / f"s{name}.npy", (logits + off)[slice(*keep)])
+    return folder / side
+
+
+@pytest.mark.parametrize("spread", [Spread(SERIAL), Spread()], ids=["asked", "default"])
+def test_a_shard_that_one_side_lacks_is_named_and_nothing_passes(tmp_path: Path, spread: Spread) -> None:
+    ref, cand = rows(tmp_path, "ref", "0123"), rows(tmp_path, "cand", "012")
+    for a, b, side in ((ref, cand, "candidate"), (cand, ref, "reference")):
+        found = compare_sides(str(a), str(b), DECLARE, DECLARE, spread=spread)
+        assert (found["verdict"], found["exit_code"], found["requests"]["pairs"]) == ("incomplete", 3, 3)
+        assert found["requests"]["repeated"] == 0 and found["drift"]["table"][0]["rows"] == 192
+        lost = [{"shard": "s3", "reason": f"the {side} has no shard of this name"}]
+        assert found["shards"] == {
+            "total": 4, "compared": 3, "matched_by": "name", "across": 0, "unclear": 0, "lost": lost,
+        }  # fmt: skip
+    np.save(cand / "s3.npy", np.load(ref / "s3.npy"))
+    assert compare_sides(str(ref), str(cand), DECLARE, DECLARE, spread=spread)["verdict"] == "comparable"
+
+
+def test_a_shard_that_comes_later_is_compared_on_resuming(tmp_path: Path) -> None:
+    ref, cand = rows(tmp_path, "ref", "01"), rows(tmp_path, "cand", "0")
+    spread = Spread(SERIAL, tmp_path / "records")
+    assert compare_sides(str(ref), str(cand), DECLARE, DECLARE, spread=spread)["exit_code"] == 3
+    np.save(cand / "s1.npy", np.load(ref / "s1.npy"))
+    found = compare_sides(str(ref), str(cand), DECLARE, DECLARE, spread=spread)
+    assert (found["verdict"], found["requests"]["pairs"], found["shards"]["compared"]) == ("comparable", 2, 2)
+
+
+def test_counted_rows_of_different_shards_are_never_paired(tmp_path: Path) -> None:
+    """`rows-0` of shard 1 and of shard 2 would each be alone, and once, in their side."""
+    ref, cand = rows(tmp_path, "ref", "01"), rows(tmp_path, "cand", "02")
+    for name, at in (("0", ref), ("0", cand)):
+        np.save(at / f"s{name}.npy", np.load(at / f"s{name}.npy")[:0].reshape(0, 300))
+    assert compare_sides(str(ref), str(cand), DECLARE, DECLARE)["requests"]["pairs"] == 0
+    whole = rows(tmp_path / "x", "cand", "ab")
+    found = compare_sides(str(ref), str(whole), DECLARE, DECLARE)  # no name or number in common
+    assert (found["requests"]["repeated"], found["verdict"] == "comparable") == (0, False)
+
+
+def test_requests_of_a_lonely_shard_may_lie_in_others(folder: Path) -> None:
+    records = [drifted(record) for record in lines()]
+    for i in range(2):
+        write(folder / "c" / f"part-{i}.jsonl", records[6 * i : 6 * i + 6])
+    found = answer(folder / "a", folder / "c")
+    assert (found["requests"]["pairs"], found["shards"]["across"], found["shards"]["lost"]) == (12, 6, [])
+    assert (found["shards"]["compared"], found["shards"]["total"]) == (3, 3)
