@@ -50,7 +50,7 @@ e2e-llama: $(STAMP)
 	KCVERIFY_TEST_LLAMA=1 $(BIN)/python -m pytest tests/e2e/test_llama_gateway.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 # Known weaknesses of the pinned libraries. What the advisory service does not answer is said, and fails nothing.
 audit: $(STAMP)

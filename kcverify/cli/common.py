@@ -156,6 +156,8 @@ def _unwritable(path: str, error: Exception) -> Exception:
 
 def write(path: str, text: str) -> None:
     """Write a whole file or nothing; a link stays a link, a file keeps its mode. Raises InputError: `file_unwritable`."""
+    if path == "-":
+        raise _unwritable(path, OSError("standard output is not offered here; name a file, `./-` if it is called so"))
     try:
         target = Path(path).resolve()
         if target.exists() and not target.is_file():

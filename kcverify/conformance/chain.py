@@ -103,7 +103,7 @@ def chain(
         else [_asked(c, contract, value, rho) for c in (*contract.clauses, *contract.guarantees) if atoms(c)]
     )
     bad = ran is not None and ran["verdict"] in ("violation", "under_specified")
-    code = 1 if bad else 0 if value is not None and all(a["follows"] for a in asked if a["guarantee"]) else 3
+    code = 1 if bad else 0 if asked and all(a["follows"] for a in asked) else 3
     return {
         "kcverify": __version__, "exit_code": code,
         "kernel_contract": {"name": kernel.name, "version": kernel.version, "file": file, "declared": _declaration(given)},

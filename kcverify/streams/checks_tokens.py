@@ -104,18 +104,17 @@ def _some(names: list[str]) -> str:
 class Shift(Observer):
     """One side's numbers belong to neighbouring tokens: agreement at a lag, none where they stand.
 
-    What is compared is the sampled token's log-probability; without one, each row's largest.
+    What is compared is the sampled token's log-probability, and each row's or list's largest: rows that are off by one
+    give the tokens between them numbers which agree nowhere.
     """
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self.sums = {lag: [Exact() for _ in range(7)] for lag in (0, *LAGS)}
+        self.sums = {kind: {lag: [Exact() for _ in range(7)] for lag in (0, *LAGS)} for kind in ("tokens", "rows")}
         self._rows: tuple[Pair, Floats, Floats] | None = None
 
     def whole(self, rows: Whole) -> None:
-        """Keep the largest log-probability of each row of the pair under way, where no sampled token has one."""
-        if rows.pair.left.logprobs is not None and rows.pair.right.logprobs is not None:
-            return
+        """Keep the largest log-probability of each row of the pair under way."""
         if self._rows is None or self._rows[0] is not rows.pair:
             self.close()
             n = len(rows.pair.left_at)
@@ -129,7 +128,7 @@ class Shift(Observer):
         if self._rows is not None:
             _, x, y = self._rows
             self._rows = None
-            self._add(x, y)
+            self._add("rows", x, y)
 
     def pair(self, pair: Pair) -> None:
         """Add the moments of the series at every lag."""
@@ -139,12 +138,12 @@ class Shift(Observer):
         keep = pair.mask[:n]
         x = np.where((a == Status.VALUE) & keep, left, np.nan)
         y = np.where((b == Status.VALUE) & keep, right, np.nan)
-        if not (np.isfinite(x).any() and np.isfinite(y).any()):
-            x, y = _peaks(pair, "left"), _peaks(pair, "right")
-        self._add(x, y)
+        self._add("tokens", x, y)
+        if pair.left.logits is None or pair.right.logits is None:
+            self._add("rows", _peaks(pair, "left"), _peaks(pair, "right"))
 
-    def _add(self, x: Floats, y: Floats) -> None:
-        for lag, sums in self.sums.items():
+    def _add(self, kind: str, x: Floats, y: Floats) -> None:
+        for lag, sums in self.sums[kind].items():
             u, v = (x[: len(x) - lag], y[lag:]) if lag >= 0 else (x[-lag:], y[: len(y) + lag])
             both = np.isfinite(u) & np.isfinite(v)
             u, v = u[both], v[both]
@@ -154,23 +153,32 @@ class Shift(Observer):
                     held.add(float(term))
 
     def findings(self, matching: Matching) -> Iterator[Finding]:
+        """At most one, from tokens before rows."""
+        for kind in self.sums:
+            found = self._best(kind)
+            if found is not None:
+                yield found
+                return
+
+    def _best(self, kind: str) -> Finding | None:
         """The lag at which the sides agree best, if it is far better than none."""
-        sums = {lag: np.array([held.value for held in self.sums[lag]]) for lag in self.sums}
+        sums = {lag: np.array([held.value for held in held_at]) for lag, held_at in self.sums[kind].items()}
         here = sums[0]
         if here[0] < 5 or here[6] <= 0:
-            return
+            return None
         lag = min(LAGS, key=lambda k: (_distance(sums[k]), abs(k), k))
         there = sums[lag]
         close, near, far = _correlation(there), _distance(there), _distance(here)
         margin = 3.0 / np.sqrt(max(4.0, there[0]))
         if there[0] < 5 or near > far / 3 or close < 0.9 or close - _correlation(here) < min(0.5, margin):
-            return
-        yield Finding(
+            return None
+        return Finding(
             "shifted",
             {"lag": lag},
             f"reference[t] = candidate[t + {lag}]: scoring is off by {abs(lag)}",
             {
-                "lag": lag, "tokens": int(there[0]), "correlation": {"here": _correlation(here), "at_lag": close},
+                "lag": lag, "tokens": int(there[0]), "source": kind,
+                "correlation": {"here": _correlation(here), "at_lag": close},
                 "mean_abs_difference": {"here": far, "at_lag": near},
             },
         )  # fmt: skip

@@ -248,6 +248,10 @@ def test_one_report_from_the_accumulator_to_the_policy_gradient(capsys, folder):
     share = 1 - 0.05 ** (1 / 24)
     assert answer["asked"][0]["bound"] == pytest.approx(steps["tv"]["value"] * (1 - share) + share, rel=1e-3)
     _self_contained(folder / "chain.html")
+    (folder / "asks_nothing.kc").write_text(
+        "contract a\n" + ASSUME + "runtime { r: p99 latency <= 9 s -> L1 }\n", encoding="utf-8"
+    )
+    assert run(capsys, "conformance", "chain", "linear.kc", "asks_nothing.kc", *CHAIN)[0] == 3
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,8 +26,26 @@ BLOCKS = re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```", TEXT, re.DOTALL | r
 Run = Callable[..., tuple[int, str, str]]
 
 
+class Ran(NamedTuple):
+    """A command of the page, what the page says of it, and what it did."""
+
+    command: str
+    wanted: int
+    shown: str
+    code: int
+    out: str
+    err: str
+
+
+def _run(words: list[str]) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
+        main(words)
+    return int(stop.value.code or 0), out.getvalue(), err.getvalue()
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ran]]:
     """A folder in which every command of the page has been run, with what each one printed."""
     where = tmp_path_factory.mktemp("provenance")
     shutil.copy(data_path("tinylm.safetensors"), where)
@@ -33,7 +53,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, name, body in BLOCKS:
         if kind == "kc":
             (where / name).write_text(body, encoding="utf-8")
-    return where
+    (where / "traced.kc").write_text("contract t\nnumerical { d: tv <= 0.5 -> L1 }\nobservability { trace seed }\n")
+    ran = []
+    with contextlib.chdir(where):
+        for part in (
+            p for kind, _, body in BLOCKS if kind == "console" for p in re.split(r"^\$ ", body, flags=re.M)[1:]
+        ):
+            line, _, shown = part.partition("\n")
+            command, _, note = line.partition("#")
+            wanted = re.search(r"exit (\d)", note)
+            ran.append(Ran(command, int(wanted[1]) if wanted else 0, shown, *_run(shlex.split(command)[1:])))
+            if "--witnesses" in command:
+                (where / "result.json").write_text(ran[-1].out, encoding="utf-8")
+    return where, ran
+
+
+@pytest.fixture
+def folder(page: tuple[Path, list[Ran]]) -> Path:
+    return page[0]
 
 
 @pytest.fixture
@@ -50,20 +87,12 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return one
 
 
-def test_the_page(run: Run, folder: Path) -> None:
-    for kind, _, body in BLOCKS:
-        if kind != "console":
-            continue
-        for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-            line, _, shown = part.partition("\n")
-            command, _, note = line.partition("#")
-            wanted = re.search(r"exit (\d)", note)
-            code, out, err = run(*shlex.split(command)[1:])
-            assert code == (int(wanted[1]) if wanted else 0), f"{command}\n{out}{err}"
-            for text in shown.strip().splitlines():
-                assert text.strip() in out, f"`{command}` does not print {text!r}:\n{out}"
-            if "--witnesses" in command:
-                (folder / "result.json").write_text(out, encoding="utf-8")
+def test_the_page(page: tuple[Path, list[Ran]]) -> None:
+    assert page[1]
+    for ran in page[1]:
+        assert ran.code == ran.wanted, f"{ran.command}\n{ran.out}{ran.err}"
+        for text in ran.shown.strip().splitlines():
+            assert text.strip() in ran.out, f"`{ran.command}` does not print {text!r}:\n{ran.out}"
 
 
 def event(folder: Path) -> dict[str, Any]:
@@ -117,7 +146,6 @@ def test_what_is_not_replayed(run: Run, folder: Path) -> None:
 
 
 def test_void_runs_measure_nothing(run: Run, folder: Path) -> None:
-    (folder / "traced.kc").write_text("contract t\nnumerical { d: tv <= 0.5 -> L1 }\nobservability { trace seed }\n")
     sides = ("--reference", "demo:float32", "--candidate", "demo:int8")
     code, out, err = run("measure", "traced.kc", *sides, "--data", "text.txt")
     assert (code, out) == (2, "") and "KC901 trace_missing" in err and "window-0 has no `seed`" in err
@@ -151,6 +179,7 @@ def test_wrong_input(run: Run, folder: Path) -> None:
         (("fingerprint", "--declare", "device.=x"), "option_invalid"),
         (("fingerprint", "--weights", "tinylm.safetensors", "--declare", "weights=others"), "option_invalid"),
         (("fingerprint", "--weights", "tinylm.safetensors", "-o", "tinylm.safetensors"), "file_unwritable"),
+        (("fingerprint", "--weights", "tinylm.safetensors", "-o", "-"), "file_unwritable"),
         (("fingerprint", "--compare", "int8.json", "int8.json", "-o", "x.json"), "option_invalid"),
         (("fingerprint", "--compare", "easy.kc", "int8.json"), "fingerprint_invalid"),
         (("replay", "easy.kc"), "event_invalid"),

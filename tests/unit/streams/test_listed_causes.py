@@ -53,3 +53,21 @@ def test_a_mass_from_lists_says_on_which_rows() -> None:
     (found,) = (f for f in compared(left, right)["findings"] if f["slug"] == "support_mismatch")
     assert "mass on the 240 rows whose list is complete, 95% interval" in found["message"]
     assert found["evidence"]["complete_rows"] == 240
+
+
+@pytest.mark.parametrize("kind", ["rows", "lists"])
+def test_rows_off_by_one_under_the_same_tokens(kind: str) -> None:
+    """The token's own number comes of another row on each side, so that tokens alone agree at no lag."""
+    rows = log_softmax(np.random.default_rng(9).normal(size=(120, 50)) * 3)
+    ids = np.random.default_rng(10).integers(0, 50, 120)
+
+    def side(values):
+        more = {"logits": values}
+        if kind == "lists":
+            order = np.argsort(-values, axis=1)[:, :8]
+            more = {"top_ids": order, "top_logprobs": np.take_along_axis(values, order, 1)}
+        return [request("r0", values[np.arange(120), ids], token_ids=ids, **more)]
+
+    answer = compared(side(rows), side(np.roll(rows, 1, 0)))
+    assert slugs(answer) == ["shifted"] and answer["findings"][0]["evidence"]["lag"] == 1
+    assert answer["verdict"] == "not_comparable"
