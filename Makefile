@@ -76,7 +76,7 @@ proofs:
 	sh proofs/check.sh
 
 bench: $(STAMP)
-	for script in check prover optimal language drift monitors numerics sequential readers shards; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in check prover optimal language drift monitors numerics sequential readers shards allocate conformance gateway_load gateway_faults; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) .cache dist build .mypy_cache .ruff_cache

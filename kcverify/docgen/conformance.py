@@ -165,6 +165,13 @@ def _tables() -> dict[str, Schema]:
                 ),
             }
         ),
+    }  # fmt: skip
+
+
+def _surveys() -> dict[str, Schema]:
+    """What runs all shipped kernels or traps, and what follows for the logits."""
+    head = {"kcverify": _TEXT, "exit_code": _CODE}
+    return {
         "survey": _object(
             {
                 **head, "runs": _list(_ref("kernel_run")), "not_here": _list(_object({"kernel": _TEXT, "reason": _TEXT})),

@@ -122,7 +122,13 @@ def _bounds(part: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"      request {row['request']}: TV in [{number(row['lower'])}, {number(row['upper'])}] on {row['rows']} rows"
         )
-    return [*lines, *(_witness(w) for w in part["largest_lower"][: min(2, _WORST)])]
+    return [*lines, *(_token_bounds(w) for w in part["largest_lower"][:_WORST])]
+
+
+def _token_bounds(row: Mapping[str, Any]) -> str:
+    token = "" if row["token"] is None else f", token {row['token']}"
+    ends = f"TV in [{number(row['value'])}, {number(row['upper'])}]"
+    return f"      request {row['request']}, position {row['position']}{token}: {ends}"
 
 
 def _estimators(found: Mapping[str, Any], color: bool) -> str:

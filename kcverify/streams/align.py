@@ -218,7 +218,7 @@ class _Peek:
 
 def _peek(request: Request) -> _Peek:
     at = np.flatnonzero(request.mask)
-    content = None if request.token_ids is None else _content(request)
+    content = _content(request) if request.token_ids is not None and len(at) else None
     begins: object = None
     if len(at) and request.token_ids is not None:
         begins = int(request.token_ids[at[0]])
@@ -251,7 +251,8 @@ def _by_tokens() -> Key:
     times: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
 
     def key(request: Request, side: int) -> str:
-        content = _content(request) if request.token_ids is not None else f"without tokens {request.request_id}"
+        known = request.token_ids is not None and request.mask.any()
+        content = _content(request) if known else f"without tokens {request.request_id}"
         times[side][content] += 1
         return f"{content} {times[side][content]}"
 

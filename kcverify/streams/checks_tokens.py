@@ -16,6 +16,8 @@ from kcverify.streams.finding import ROLE, SIDES, Finding, First, Observer, Sett
 from kcverify.streams.rows import Whole
 
 LAGS = (-3, -2, -1, 1, 2, 3)
+_EACH = 2.690
+"""Normal quantile of 95 % over the seven lags together (1 - 0.05 / 14)."""
 """Shifts that are tried."""
 
 _SHOWN = 8
@@ -172,12 +174,13 @@ class Shift(Observer):
         margin = 3.0 / np.sqrt(max(4.0, there[0]))
         if there[0] < 5 or near > far / 3 or close < 0.9 or close - _correlation(here) < min(0.5, margin):
             return None
+        low, high = _lags_like(sums, lag)
         return Finding(
             "shifted",
             {"lag": lag},
-            f"reference[t] = candidate[t + {lag}]: scoring is off by {abs(lag)}",
+            f"reference[t] = candidate[t + {lag}]: scoring is off by {abs(lag)}; 95% interval of the lag [{low}, {high}]",
             {
-                "lag": lag, "tokens": int(there[0]), "source": kind,
+                "lag": lag, "lag_interval": [low, high], "tokens": int(there[0]), "source": kind,
                 "correlation": {"here": _correlation(here), "at_lag": close},
                 "mean_abs_difference": {"here": far, "at_lag": near},
             },
@@ -203,6 +206,21 @@ def _correlation(s: Floats) -> float:
     if a <= 1e-12 * s[3] or b <= 1e-12 * s[4]:
         return 0.0
     return float((s[5] - s[1] * s[2] / n) / np.sqrt(a * b))
+
+
+def _lags_like(sums: dict[int, Floats], best: int) -> tuple[int, int]:
+    """The least and the greatest lag whose mean |difference| cannot be told from the best one's (95 %, all lags together)."""
+    ends = {lag: (_distance(s), _spread(s)) for lag, s in sums.items() if s[0] >= 5}
+    limit = ends[best][0] + ends[best][1]
+    like = [lag for lag, (mean, spread) in ends.items() if mean - spread <= limit]
+    return min(like), max(like)
+
+
+def _spread(s: Floats) -> float:
+    """Half the width of the interval of a mean |difference|."""
+    mean = s[6] / s[0]
+    square = max(0.0, (s[3] + s[4] - 2 * s[5]) / s[0] - mean**2)
+    return float(_EACH * np.sqrt(square / s[0]))
 
 
 def _distance(s: Floats) -> float:

@@ -42,8 +42,8 @@ class Metric(Additive):
         """Of the metric."""
         return self._about[0]
 
-    def add(self, pair: Pair, at: Integers, values: Floats) -> None:
-        """Values of rows of a pair; infinite ones are counted and make the mean infinite."""
+    def add(self, pair: Pair, at: Integers, values: Floats, **ends: Floats) -> None:
+        """Values of rows of a pair; infinite ones are counted and make the mean infinite. The largest keep their `ends`."""
         if not len(values):
             return
         if self._name != pair.request_id:
@@ -58,7 +58,8 @@ class Metric(Additive):
         least = self.top[-1][0] if len(self.top) == WITNESSES else -math.inf
         for i in np.argsort(-values, kind="stable")[:WITNESSES]:
             if values[i] >= least:
-                self.top.append((float(values[i]), pair.place(int(at[i]))))
+                told = {name: float(end[i]) for name, end in ends.items()}
+                self.top.append((float(values[i]), pair.place(int(at[i])) | told))
         self.top = sorted(self.top, key=_order)[:WITNESSES]
 
     def merge(self, other: Metric) -> None:
@@ -111,8 +112,8 @@ class Bounded(Additive):
         """Bounds of rows of a pair; a row that no distribution can have counts as [0, 1]."""
         if not len(at):
             return
-        self.low.add(pair, at, bounds.low)
-        self.high.add(pair, at, bounds.high)
+        self.low.add(pair, at, bounds.low, upper=bounds.high)
+        self.high.add(pair, at, bounds.high, lower=bounds.low)
         self.invalid += int((~bounds.valid).sum())
         held = self.requests.setdefault(pair.request_id, array("d"))
         held.extend((len(at), float(bounds.low.sum()), float(bounds.high.sum())))

@@ -99,6 +99,12 @@ def test_a_shift_is_found_with_its_sign(lag) -> None:
         right.append(request(f"r{i}", g))
     answer = compared(left, right)
     assert slugs(answer) == ["shifted"] and answer["findings"][0]["evidence"]["lag"] == lag
+    low, high = answer["findings"][0]["evidence"]["lag_interval"]
+    assert (
+        low <= lag <= high
+        and high - low <= 1
+        and f"interval of the lag [{low}, {high}]" in answer["findings"][0]["cause"]
+    )
 
 
 def test_rows_that_are_one_late() -> None:

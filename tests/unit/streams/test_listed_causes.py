@@ -71,3 +71,11 @@ def test_rows_off_by_one_under_the_same_tokens(kind: str) -> None:
     answer = compared(side(rows), side(np.roll(rows, 1, 0)))
     assert slugs(answer) == ["shifted"] and answer["findings"][0]["evidence"]["lag"] == 1
     assert answer["verdict"] == "not_comparable"
+
+
+def test_requests_without_counted_tokens_are_not_paired_by_them() -> None:
+    def side(*names: str):
+        return [request(n, [-1.0], token_ids=[i], mask=[0]) for i, n in enumerate(names)]
+
+    answer = compared(side("a", "b"), side("c"))
+    assert (answer["requests"]["pairs"], answer["requests"]["paired_by"]) == (0, "id")
