@@ -170,5 +170,7 @@ RULES: dict[str, Callable[[Span, list[Any]], Any]] = {
 
 
 def _word(part: tree.Name | tree.Text | tree.Number) -> tree.Name:
-    """Any word of a kernel contract as a name with its own text."""
-    return part if isinstance(part, tree.Name) else tree.Name(part.span, part.span.text)
+    """Any word of a kernel contract as a name with its own text; its span may be wider where another form folds lines."""
+    if isinstance(part, tree.Name):
+        return part
+    return tree.Name(part.span, f'"{part.value}"' if isinstance(part, tree.Text) else part.text)

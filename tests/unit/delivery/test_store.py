@@ -26,7 +26,7 @@ from kcverify.diagnostics import InputError
 from kcverify.runtime.sequential import Wealth
 
 LIFT = contract()
-KILLS = 300
+KILLS = 200
 
 
 @pytest.fixture
