@@ -264,8 +264,8 @@ def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_quoted_word_in_a_folded_line_is_one_word() -> None:
-    text = 'contracts:\n  - kind: kernel\n    name: k\n    version: "1"\n    scope:\n      - dtypes a -> b\n       - "m in [1, 4]"\n'
+    text = 'language: "1.0"\ncontracts:\n  - kind: kernel\n    name: k\n    version: "1"\n    class: C-ORD-02\n    scope:\n      - dtypes a -> b\n       - "m in [1, 4]"\n'
     report = Report()
-    item = read(Source("x.yaml", text), report).contracts[0].items[0]
+    item = read(Source("x.yaml", text), report).contracts[0].items[1]
     assert not report.errors
     assert [w.text for w in item.items[0]] == ["dtypes", "a", "->", "b", "-", '"m in [1, 4]"']
