@@ -51,7 +51,7 @@ def _ref(name: str) -> Schema:
 
 def definitions() -> dict[str, Schema]:
     """The definitions of `ANSWERS` and what they are made of."""
-    return {**_runs(), **_sampled(), **_tables()}
+    return {**_runs(), **_sampled(), **_tables(), **_surveys()}
 
 
 def _runs() -> dict[str, Schema]:
