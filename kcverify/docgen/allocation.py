@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Schema = dict[str, Any]
+from kcverify.docgen.words import COUNT, FLAG, MAYBE, MAYBE_NUMBER, NUMBER, TEXT, Schema, listing, maybe, record, ref
 
 ANSWERS = {
     "allocation": "kcverify allocate --format json",
@@ -13,37 +11,15 @@ ANSWERS = {
 }
 """Definition of each answer -> the command that prints it."""
 
-_TEXT: Schema = {"type": "string"}
-_MAYBE: Schema = {"type": ["string", "null"]}
-_NUMBER: Schema = {"type": "number"}
-_MAYBE_NUMBER: Schema = {"type": ["number", "null"]}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_FLAG: Schema = {"type": "boolean"}
-_READING: Schema = {"anyOf": [_MAYBE_NUMBER, {"enum": ["inf", "-inf", "nan"]}]}
+_READING: Schema = {"anyOf": [MAYBE_NUMBER, {"enum": ["inf", "-inf", "nan"]}]}
 _CODE: Schema = {"enum": [0, 1, 2, 3, 4]}
 _VERDICT: Schema = {"enum": ["pass", "fail", "inconclusive"]}
-_COUNTS: Schema = {"type": "object", "additionalProperties": _COUNT, "description": "number of modules by format"}
+_COUNTS: Schema = {"type": "object", "additionalProperties": COUNT, "description": "number of modules by format"}
 _EVIDENCE: Schema = {"enum": ["proved", "attested", "measured"]}
 
 
-def _object(required: Schema, **optional: Schema) -> Schema:
-    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
-
-
-def _list(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
-
-
-def _maybe(item: Schema) -> Schema:
-    return {"anyOf": [item, {"type": "null"}]}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/$defs/{name}"}
-
-
 def _head(**more: Schema) -> Schema:
-    return _object({"kcverify": _TEXT, "exit_code": _CODE, **more})
+    return record({"kcverify": TEXT, "exit_code": _CODE, **more})
 
 
 def definitions() -> dict[str, Schema]:
@@ -52,104 +28,104 @@ def definitions() -> dict[str, Schema]:
 
 
 def _allocation() -> dict[str, Schema]:
-    clause = {"name": _TEXT, "slice": _MAYBE, "text": _TEXT, "verdict": _VERDICT, "reason": _TEXT, "observed": _READING}
+    clause = {"name": TEXT, "slice": MAYBE, "text": TEXT, "verdict": _VERDICT, "reason": TEXT, "observed": _READING}
     measured = {
-        "name": _TEXT, "cost": _NUMBER, "figures": _list(_READING), "shares": _list(_READING), "rows": _COUNT, "invalid": _COUNT,
-        "verdict": _VERDICT, "within": _FLAG, "formats": _COUNTS, "clauses": _list(_object(clause)),
+        "name": TEXT, "cost": NUMBER, "figures": listing(_READING), "shares": listing(_READING), "rows": COUNT, "invalid": COUNT,
+        "verdict": _VERDICT, "within": FLAG, "formats": _COUNTS, "clauses": listing(record(clause)),
     }  # fmt: skip
     gain = {
-        "best_uniform": _MAYBE, "saving": _MAYBE_NUMBER, "tie": _FLAG, "equal_cost": _maybe(_ref("measured_assignment")),
-        "equal_cost_shares": _maybe(_object({"allocated": _READING, "uniform": _READING})), "sentence": _TEXT,
+        "best_uniform": MAYBE, "saving": MAYBE_NUMBER, "tie": FLAG, "equal_cost": maybe(ref("measured_assignment")),
+        "equal_cost_shares": maybe(record({"allocated": _READING, "uniform": _READING})), "sentence": TEXT,
     }  # fmt: skip
-    unit = {"name": _TEXT, "kind": _TEXT, "matrices": _COUNT, "format": _MAYBE}
-    one = _object({"format": _TEXT, "cost": _NUMBER, "figures": _list(_READING)})
-    attempt = {"scale": _NUMBER, "cost": _NUMBER, "formats": _COUNTS, "predicted": _READING, "calibration": _READING}
+    unit = {"name": TEXT, "kind": TEXT, "matrices": COUNT, "format": MAYBE}
+    one = record({"format": TEXT, "cost": NUMBER, "figures": listing(_READING)})
+    attempt = {"scale": NUMBER, "cost": NUMBER, "formats": _COUNTS, "predicted": _READING, "calibration": _READING}
     point = {
-        "kind": _TEXT,
-        "name": _TEXT,
-        "cost": _NUMBER,
-        "figures": _list(_READING),
+        "kind": TEXT,
+        "name": TEXT,
+        "cost": NUMBER,
+        "figures": listing(_READING),
         "share": _READING,
         "formats": _COUNTS,
-        "efficient": _FLAG,
+        "efficient": FLAG,
     }
     return {
-        "measured_assignment": _object(measured),
+        "measured_assignment": record(measured),
         "allocation": _head(
-            verdict=_VERDICT, contract=_object({"name": _TEXT, "version": _TEXT, "digest": _TEXT}), model=_TEXT, reference=_TEXT,
-            level=_TEXT, temperature=_NUMBER, cost=_object({"name": _TEXT, "unit": _TEXT, "about": _TEXT, "repeatable": _FLAG}),
-            data=_object({"source": _TEXT, "window": _COUNT, "calibration": _COUNT, "held_out": _COUNT}),
-            budgets=_list(_object({"clause": _TEXT, "text": _TEXT, "figure": _TEXT, "limit": _NUMBER, "unit": _TEXT, "adds": _TEXT})),
-            binding=_MAYBE, units=_list(_object({**unit, "sensitivity": _list(one)})),
-            attempts=_list(_object({**attempt, "held_out": _maybe(_ref("measured_assignment")), "said": _TEXT})), stopped=_TEXT,
-            uniforms=_list(_ref("measured_assignment")), chosen=_maybe(_ref("measured_assignment")), gain=_object(gain),
-            pareto=_list(_object(point)), notes=_list(_TEXT),
+            verdict=_VERDICT, contract=record({"name": TEXT, "version": TEXT, "digest": TEXT}), model=TEXT, reference=TEXT,
+            level=TEXT, temperature=NUMBER, cost=record({"name": TEXT, "unit": TEXT, "about": TEXT, "repeatable": FLAG}),
+            data=record({"source": TEXT, "window": COUNT, "calibration": COUNT, "held_out": COUNT}),
+            budgets=listing(record({"clause": TEXT, "text": TEXT, "figure": TEXT, "limit": NUMBER, "unit": TEXT, "adds": TEXT})),
+            binding=MAYBE, units=listing(record({**unit, "sensitivity": listing(one)})),
+            attempts=listing(record({**attempt, "held_out": maybe(ref("measured_assignment")), "said": TEXT})), stopped=TEXT,
+            uniforms=listing(ref("measured_assignment")), chosen=maybe(ref("measured_assignment")), gain=record(gain),
+            pareto=listing(record(point)), notes=listing(TEXT),
         ),
     }  # fmt: skip
 
 
 def _map() -> dict[str, Schema]:
     kernel = {
-        "kernel": _TEXT,
+        "kernel": TEXT,
         "mean": _READING,
         "largest": _READING,
-        "invalid": _COUNT,
-        "lower": _MAYBE_NUMBER,
-        "upper": _MAYBE_NUMBER,
+        "invalid": COUNT,
+        "lower": MAYBE_NUMBER,
+        "upper": MAYBE_NUMBER,
     }
     cell = {
-        "name": _TEXT,
+        "name": TEXT,
         "rows": {"type": ["integer", "null"]},
         "means": {"type": "object", "additionalProperties": _READING},
     }
     question = {
-        "slice": _TEXT, "kernel": _TEXT, "ratio": _READING, "lower": _MAYBE_NUMBER, "upper": _MAYBE_NUMBER, "requests_inside": _COUNT,
-        "requests_outside": _COUNT, "answer": {"enum": ["yes", "no", "cannot tell"]}, "reason": _TEXT,
+        "slice": TEXT, "kernel": TEXT, "ratio": _READING, "lower": MAYBE_NUMBER, "upper": MAYBE_NUMBER, "requests_inside": COUNT,
+        "requests_outside": COUNT, "answer": {"enum": ["yes", "no", "cannot tell"]}, "reason": TEXT,
     }  # fmt: skip
     return {
         "drift_map": _head(
-            contract=_maybe(_object({"name": _TEXT, "version": _TEXT})), model=_TEXT, reference=_TEXT, metric=_TEXT, unit=_TEXT,
-            temperature=_NUMBER, data=_object({"source": _TEXT, "window": _COUNT, "requests": _COUNT, "rows": _COUNT}),
-            kernels=_list(_object(kernel)),
-            cuts=_list(_object({"name": _TEXT, "title": _TEXT, "cells": _list(_object(cell)), "empty": _TEXT})),
-            concentration=_list(_object(question)),
-            interval=_object({"method": _TEXT, "level": _NUMBER, "factor": _NUMBER, "questions": _COUNT, "family": _TEXT}), notes=_list(_TEXT),
+            contract=maybe(record({"name": TEXT, "version": TEXT})), model=TEXT, reference=TEXT, metric=TEXT, unit=TEXT,
+            temperature=NUMBER, data=record({"source": TEXT, "window": COUNT, "requests": COUNT, "rows": COUNT}),
+            kernels=listing(record(kernel)),
+            cuts=listing(record({"name": TEXT, "title": TEXT, "cells": listing(record(cell)), "empty": TEXT})),
+            concentration=listing(record(question)),
+            interval=record({"method": TEXT, "level": NUMBER, "factor": NUMBER, "questions": COUNT, "family": TEXT}), notes=listing(TEXT),
         ),
     }  # fmt: skip
 
 
 def _chain() -> dict[str, Schema]:
     step = {
-        "quantity": _TEXT, "relation": {"enum": ["<=", ">="]}, "value": _MAYBE_NUMBER, "unit": _TEXT, "evidence": _EVIDENCE, "by": _TEXT,
-        "detail": _TEXT, "exception": _TEXT, "without_exception": _MAYBE_NUMBER, "carried": _EVIDENCE,
+        "quantity": TEXT, "relation": {"enum": ["<=", ">="]}, "value": MAYBE_NUMBER, "unit": TEXT, "evidence": _EVIDENCE, "by": TEXT,
+        "detail": TEXT, "exception": TEXT, "without_exception": MAYBE_NUMBER, "carried": _EVIDENCE,
     }  # fmt: skip
     asked = {
-        "name": _TEXT, "text": _TEXT, "guarantee": _FLAG, "follows": _FLAG, "bound": _MAYBE_NUMBER, "limit": _MAYBE_NUMBER,
-        "exception": _MAYBE, "without_exception": _MAYBE_NUMBER, "reason": _TEXT,
+        "name": TEXT, "text": TEXT, "guarantee": FLAG, "follows": FLAG, "bound": MAYBE_NUMBER, "limit": MAYBE_NUMBER,
+        "exception": MAYBE, "without_exception": MAYBE_NUMBER, "reason": TEXT,
     }  # fmt: skip
-    place = {"request": _TEXT, "position": _COUNT}
+    place = {"request": TEXT, "position": COUNT}
     layer = {
-        "layer": _TEXT,
-        "tolerance": _NUMBER,
+        "layer": TEXT,
+        "tolerance": NUMBER,
         "largest": _READING,
         "median": _READING,
         "per_unit": _READING,
         **place,
     }
     moved = {
-        "layers": _list(_object(layer)),
+        "layers": listing(record(layer)),
         "largest": _READING,
         "median": _READING,
         "shipped_kernels": _READING,
-        "invalid": _COUNT,
+        "invalid": COUNT,
         **place,
     }
     return {
         "kernel_chain": _head(
-            kernel_contract=_object({"name": _TEXT, "version": _TEXT, "file": _TEXT, "declared": _TEXT}),
-            contract=_object({"name": _TEXT, "version": _TEXT}), kernel=_maybe(_object({"name": _TEXT, "verdict": _TEXT})),
-            model=_TEXT, candidate=_TEXT, evidence=_EVIDENCE,
-            data=_object({"source": _TEXT, "window": _COUNT, "requests": _COUNT, "rows": _COUNT}), steps=_list(_object(step)),
-            asked=_list(_object(asked)), transfer=_object(moved), derivation=_list(_TEXT), notes=_list(_TEXT),
+            kernel_contract=record({"name": TEXT, "version": TEXT, "file": TEXT, "declared": TEXT}),
+            contract=record({"name": TEXT, "version": TEXT}), kernel=maybe(record({"name": TEXT, "verdict": TEXT})),
+            model=TEXT, candidate=TEXT, evidence=_EVIDENCE,
+            data=record({"source": TEXT, "window": COUNT, "requests": COUNT, "rows": COUNT}), steps=listing(record(step)),
+            asked=listing(record(asked)), transfer=record(moved), derivation=listing(TEXT), notes=listing(TEXT),
         ),
     }  # fmt: skip

@@ -6,12 +6,11 @@ from typing import Any
 
 from kcverify.codes import Severity
 from kcverify.docgen import allocation, attribution, conformance, exporters, promotion, provenance, serving
+from kcverify.docgen.words import COUNT, FLAG, MAYBE, MAYBE_NUMBER, NUMBER, TEXT, Schema, listing, mapping, record, ref
 from kcverify.elaborate.refine import Kind
 from kcverify.output.catalogue import TABLES
 from kcverify.output.inspect import WORTHS
 from kcverify.prove.verdict import Status
-
-Schema = dict[str, Any]
 
 ANSWERS = {
     "check": "kcverify check --format json",
@@ -42,12 +41,6 @@ MEASURED = ("pass", "fail", "inconclusive", "unobservable", "not_enforced")
 COMPARED = ("comparable", "partly_comparable", "not_comparable", "unobservable", "incomplete")
 """Verdicts of a comparison of two streams."""
 
-_TEXT: Schema = {"type": "string"}
-_MAYBE: Schema = {"type": ["string", "null"]}
-_FLAG: Schema = {"type": "boolean"}
-_NUMBER: Schema = {"type": "number"}
-_MAYBE_NUMBER: Schema = {"type": ["number", "null"]}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
 _MAYBE_COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
 _READING: Schema = {
     "anyOf": [{"type": ["number", "null"]}, {"enum": ["inf", "-inf", "nan"]}],
@@ -61,31 +54,13 @@ _CODE: Schema = {
 _VERDICT: Schema = {"enum": [status.value for status in Status]}
 
 
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/$defs/{name}"}
-
-
-def _list(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
-
-
-def _map(item: Schema) -> Schema:
-    """An object with names of the contract's as its keys."""
-    return {"type": "object", "additionalProperties": item}
-
-
 def _or_null(item: Schema) -> Schema:
     return {"anyOf": [item, {"type": "null"}]}
 
 
-def _object(required: Schema, **optional: Schema) -> Schema:
-    """An object with these keys; later versions may add others."""
-    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
-
-
 def _headed(optional: Schema | None = None, /, **required: Schema) -> Schema:
     """An answer with the version that gave it and the exit code of the command."""
-    return _object({"kcverify": _TEXT, "exit_code": _CODE, **required}, **(optional or {}))
+    return record({"kcverify": TEXT, "exit_code": _CODE, **required}, **(optional or {}))
 
 
 def answers() -> Schema:
@@ -94,7 +69,7 @@ def answers() -> Schema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kcverify answers",
         "description": "What commands print as JSON: " + "; ".join(f"{v} ({k})" for k, v in ANSWERS.items()) + ".",
-        "oneOf": [_ref(name) for name in ANSWERS],
+        "oneOf": [ref(name) for name in ANSWERS],
         "$defs": {
             **_answers(),
             **_proofs(),
@@ -115,86 +90,86 @@ def answers() -> Schema:
 
 
 def _answers() -> dict[str, Schema]:
-    line = {"lemma": _MAYBE, "unit": _TEXT}
+    line = {"lemma": MAYBE, "unit": TEXT}
     return {
-        "check": _headed(files=_list(_ref("file"))),
-        "file": _object({"file": _TEXT, "diagnostics": _list(_ref("diagnostic")), "contracts": _list(_ref("contract"))}),
+        "check": _headed(files=listing(ref("file"))),
+        "file": record({"file": TEXT, "diagnostics": listing(ref("diagnostic")), "contracts": listing(ref("contract"))}),
         "derive": _headed(
-            contract=_TEXT, budgets=_list(_ref("budget")), diagnostics=_list(_ref("diagnostic")),
-            check=_or_null(_ref("contract")),
+            contract=TEXT, budgets=listing(ref("budget")), diagnostics=listing(ref("diagnostic")),
+            check=_or_null(ref("contract")),
         ),
-        "bounds": {"minProperties": 1, **_map(_object({"bound": _MAYBE_NUMBER, "attained": _MAYBE_NUMBER, **line}, reason=_TEXT))},
+        "bounds": {"minProperties": 1, **mapping(record({"bound": MAYBE_NUMBER, "attained": MAYBE_NUMBER, **line}, reason=TEXT))},
         "budgets": {
             "minProperties": 1,
-            **_map(_object({"budget": _MAYBE_NUMBER, "exact": _MAYBE, "lemmas": _list(_TEXT), "unit": _TEXT}, reason=_TEXT)),
+            **mapping(record({"budget": MAYBE_NUMBER, "exact": MAYBE, "lemmas": listing(TEXT), "unit": TEXT}, reason=TEXT)),
         },
-        "comparison_of_bounds": _object(
+        "comparison_of_bounds": record(
             {
-                "span": _TEXT, "region": _map({"type": ["string", "null"]}),
-                "bounds": _map(_object({"statement": _TEXT, "published": _MAYBE_NUMBER, "tight": _NUMBER})),
+                "span": TEXT, "region": mapping({"type": ["string", "null"]}),
+                "bounds": mapping(record({"statement": TEXT, "published": MAYBE_NUMBER, "tight": NUMBER})),
             }
         ),
         "compile": _headed(
-            contract=_ref("named"), output=_MAYBE, lines=_COUNT, guarantees=_map(_VERDICT), monitor=_MAYBE,
+            contract=ref("named"), output=MAYBE, lines=COUNT, guarantees=mapping(_VERDICT), monitor=MAYBE,
         ),
         "measure": _headed(
-            {"causes": _ref("causes"), "by_layer": _ref("by_layer"), "shards": _ref("shards"), "provenance": _ref("provenance")},
-            contract=_object({"name": _TEXT, "version": _TEXT, "description": _TEXT, "digest": _DIGEST}),
-            pair=_object({"reference": _TEXT, "candidate": _TEXT}), data={"type": "object"}, complete=_FLAG,
-            verdict={"enum": ["pass", "fail", "inconclusive"]}, guarantees=_list(_ref("verdict")), measured=_ref("measured"),
-            measured_guarantees=_object({"confidence": _TEXT, "about": _TEXT, "statements": _list(_ref("measured_guarantee"))}),
-            fingerprints=_object({"reference": {"type": "object"}, "candidate": {"type": "object"}}),
+            {"causes": ref("causes"), "by_layer": ref("by_layer"), "shards": ref("shards"), "provenance": ref("provenance")},
+            contract=record({"name": TEXT, "version": TEXT, "description": TEXT, "digest": _DIGEST}),
+            pair=record({"reference": TEXT, "candidate": TEXT}), data={"type": "object"}, complete=FLAG,
+            verdict={"enum": ["pass", "fail", "inconclusive"]}, guarantees=listing(ref("verdict")), measured=ref("measured"),
+            measured_guarantees=record({"confidence": TEXT, "about": TEXT, "statements": listing(ref("measured_guarantee"))}),
+            fingerprints=record({"reference": {"type": "object"}, "candidate": {"type": "object"}}),
         ),
         "certificates": _headed(
-            certificates=_list(_object({"file": _TEXT, "accepted": _FLAG, "readable": _FLAG, "lines": _list(_TEXT)})),
+            certificates=listing(record({"file": TEXT, "accepted": FLAG, "readable": FLAG, "lines": listing(TEXT)})),
         ),
-        "diff": _object({"kcverify": _TEXT, "exit_code": {"enum": [0, 1]}, "contracts": _list(_ref("comparison"))}),
-        "named": _object({"name": _TEXT, "version": _TEXT, "digest": _DIGEST}),
+        "diff": record({"kcverify": TEXT, "exit_code": {"enum": [0, 1]}, "contracts": listing(ref("comparison"))}),
+        "named": record({"name": TEXT, "version": TEXT, "digest": _DIGEST}),
     }  # fmt: skip
 
 
 def _proofs() -> dict[str, Schema]:
     """Verdicts on guarantees, their chains and findings."""
     route = {
-        "clauses": _list(_TEXT), "bound": _TEXT, "bound_exact": _TEXT, "threshold": _TEXT, "slack": _TEXT, "holds": _FLAG,
-        "counted": _FLAG, "note": _TEXT, "by_formulas": _MAYBE, "chain": _list(_ref("link")),
+        "clauses": listing(TEXT), "bound": TEXT, "bound_exact": TEXT, "threshold": TEXT, "slack": TEXT, "holds": FLAG,
+        "counted": FLAG, "note": TEXT, "by_formulas": MAYBE, "chain": listing(ref("link")),
     }  # fmt: skip
     link = {
-        "quantity": _TEXT, "statistic": {"enum": ["max", "mean", "response"]}, "relation": {"enum": ["<=", ">="]}, "value": _TEXT,
-        "exact": _TEXT, "unit": _TEXT, "exception": _TEXT, "lemma": _TEXT, "detail": _TEXT, "source": _TEXT,
+        "quantity": TEXT, "statistic": {"enum": ["max", "mean", "response"]}, "relation": {"enum": ["<=", ">="]}, "value": TEXT,
+        "exact": TEXT, "unit": TEXT, "exception": TEXT, "lemma": TEXT, "detail": TEXT, "source": TEXT,
     }  # fmt: skip
     return {
-        "contract": _object(
+        "contract": record(
             {
-                "name": _TEXT, "version": _TEXT, "digest": _DIGEST, "verdicts": _list(_ref("verdict")), "filled": _map(_TEXT),
-                "findings": _list(_ref("diagnostic")), "not_enforced": _list(_TEXT), "claims_nothing": _FLAG,
+                "name": TEXT, "version": TEXT, "digest": _DIGEST, "verdicts": listing(ref("verdict")), "filled": mapping(TEXT),
+                "findings": listing(ref("diagnostic")), "not_enforced": listing(TEXT), "claims_nothing": FLAG,
                 "exit_code": _CODE,
             },
-            explained=_ref("explained"), second_solver=_list(_ref("opinion")), certificate=_list(_ref("coverage")),
+            explained=ref("explained"), second_solver=listing(ref("opinion")), certificate=listing(ref("coverage")),
         ),
-        "diagnostic": _object(
+        "diagnostic": record(
             {
-                "code": {"type": "string", "pattern": "^KC[0-9]{3}$"}, "slug": _TEXT,
-                "severity": {"enum": [severity.value for severity in Severity]}, "message": _TEXT, "place": _MAYBE,
-                "hint": _TEXT, "related": _list(_object({"place": _TEXT, "label": _TEXT})),
+                "code": {"type": "string", "pattern": "^KC[0-9]{3}$"}, "slug": TEXT,
+                "severity": {"enum": [severity.value for severity in Severity]}, "message": TEXT, "place": MAYBE,
+                "hint": TEXT, "related": listing(record({"place": TEXT, "label": TEXT})),
             }
         ),
-        "verdict": _object(
+        "verdict": record(
             {
-                "name": _TEXT, "claim": _TEXT, "slice": _MAYBE, "verdict": _VERDICT, "step": _TEXT,
-                "code": {"type": ["string", "null"], "pattern": "^KC[0-9]{3}$"}, "slug": _MAYBE, "bound": _MAYBE,
-                "threshold": _MAYBE, "slack": _MAYBE, "binding": _list(_TEXT), "chain": _list(_ref("link")),
-                "routes": _list(_object(route)), "reason": _TEXT, "would_do": _list(_TEXT), "core": _list(_TEXT),
-                "provable_at": _MAYBE, "assumed": _list(_TEXT), "counterexample": _or_null(_ref("counterexample")),
-                "place": _TEXT,
+                "name": TEXT, "claim": TEXT, "slice": MAYBE, "verdict": _VERDICT, "step": TEXT,
+                "code": {"type": ["string", "null"], "pattern": "^KC[0-9]{3}$"}, "slug": MAYBE, "bound": MAYBE,
+                "threshold": MAYBE, "slack": MAYBE, "binding": listing(TEXT), "chain": listing(ref("link")),
+                "routes": listing(record(route)), "reason": TEXT, "would_do": listing(TEXT), "core": listing(TEXT),
+                "provable_at": MAYBE, "assumed": listing(TEXT), "counterexample": _or_null(ref("counterexample")),
+                "place": TEXT,
             }
         ),
-        "link": _object(link, **{"from": _list(_COUNT)}),
-        "counterexample": _object(
+        "link": record(link, **{"from": listing(COUNT)}),
+        "counterexample": record(
             {
-                "story": _TEXT, "temperature": _TEXT, "horizon": _COUNT, "reference_logits": _list(_TEXT),
-                "candidate_logits": _list(_TEXT), "exceeding_share": _TEXT, "reference": _list(_TEXT), "candidate": _list(_TEXT),
-                "readings": _list(_object({"clause": _TEXT, "quantity": _TEXT, "value": _TEXT})),
+                "story": TEXT, "temperature": TEXT, "horizon": COUNT, "reference_logits": listing(TEXT),
+                "candidate_logits": listing(TEXT), "exceeding_share": TEXT, "reference": listing(TEXT), "candidate": listing(TEXT),
+                "readings": listing(record({"clause": TEXT, "quantity": TEXT, "value": TEXT})),
             }
         ),
     }  # fmt: skip
@@ -202,16 +177,16 @@ def _proofs() -> dict[str, Schema]:
 
 def _working() -> dict[str, Schema]:
     """What is shown beyond the verdicts: minimal proofs, budgets of holes, the second solver."""
-    sets = _object({"sets": _list(_list(_TEXT)), "complete": _FLAG})
+    sets = record({"sets": listing(listing(TEXT)), "complete": FLAG})
     return {
-        "explained": _object(
+        "explained": record(
             {
-                "proofs": _list(
-                    _object(
+                "proofs": listing(
+                    record(
                         {
-                            "name": _TEXT, "slice": _MAYBE, "core": _list(_TEXT), "room": _map(_TEXT),
-                            "routes": _list(
-                                _object({"bound": _TEXT, "threshold": _TEXT, "slack": _TEXT, "chain": _list(_ref("link"))})
+                            "name": TEXT, "slice": MAYBE, "core": listing(TEXT), "room": mapping(TEXT),
+                            "routes": listing(
+                                record({"bound": TEXT, "threshold": TEXT, "slack": TEXT, "chain": listing(ref("link"))})
                             ),
                         },
                         proving=sets,
@@ -220,18 +195,18 @@ def _working() -> dict[str, Schema]:
             },
             contradictory=sets,
         ),
-        "coverage": _object(
+        "coverage": record(
             {
-                "guarantee": _TEXT, "slice": _MAYBE, "verdict": _VERDICT, "certified": _FLAG, "reason": _MAYBE, "rules": _list(_TEXT),
+                "guarantee": TEXT, "slice": MAYBE, "verdict": _VERDICT, "certified": FLAG, "reason": MAYBE, "rules": listing(TEXT),
             }
         ),
-        "opinion": _object({"guarantee": _TEXT, "slice": _MAYBE, "word": _TEXT}),
-        "budget": _object(
+        "opinion": record({"guarantee": TEXT, "slice": MAYBE, "word": TEXT}),
+        "budget": record(
             {
-                "clause": _TEXT, "metric": _TEXT, "relation": {"enum": ["<=", ">="]}, "decimal": _TEXT, "exact": _TEXT,
-                "double": _NUMBER, "unit": _TEXT, "binding": _TEXT, "share": _TEXT,
-                "demands": _list(_object({"guarantee": _TEXT, "value": _TEXT, "chain": _list(_ref("link"))})),
-                "one_digit_more_breaks_it_by": _TEXT,
+                "clause": TEXT, "metric": TEXT, "relation": {"enum": ["<=", ">="]}, "decimal": TEXT, "exact": TEXT,
+                "double": NUMBER, "unit": TEXT, "binding": TEXT, "share": TEXT,
+                "demands": listing(record({"guarantee": TEXT, "value": TEXT, "chain": listing(ref("link"))})),
+                "one_digit_more_breaks_it_by": TEXT,
             }
         ),
     }  # fmt: skip
@@ -242,44 +217,44 @@ def _measured() -> dict[str, Schema]:
     evidence = {
         "kind": {"enum": ["none", "binary", "share", "mean", "maximum", "reading", "paired"]}, "requests": _MAYBE_COUNT, "rows": _MAYBE_COUNT,
         "exceeding_rows": _MAYBE_COUNT, "exceeding_requests": _MAYBE_COUNT, "observed": _READING, "log_e_fail": _READING,
-        "log_e_pass": _READING, "log_threshold_fail": _MAYBE_NUMBER, "log_threshold_pass": _MAYBE_NUMBER,
-        "at_most": _MAYBE_NUMBER, "p_fail": _MAYBE_NUMBER, "p_pass": _MAYBE_NUMBER, "many_slices": _MAYBE,
+        "log_e_pass": _READING, "log_threshold_fail": MAYBE_NUMBER, "log_threshold_pass": MAYBE_NUMBER,
+        "at_most": MAYBE_NUMBER, "p_fail": MAYBE_NUMBER, "p_pass": MAYBE_NUMBER, "many_slices": MAYBE,
         "requests_needed": _MAYBE_COUNT,
     }  # fmt: skip
     request: Schema = {"type": ["string", "integer"]}
-    worst = _object(
+    worst = record(
         {"value": _READING, "request": request, "row": {"type": ["integer", "null"]}, "token": {"type": ["integer", "null"]}},
-        position=_COUNT, token_text=_TEXT, context=_object({"before": _TEXT, "after": _TEXT}),
+        position=COUNT, token_text=TEXT, context=record({"before": TEXT, "after": TEXT}),
     )  # fmt: skip
     names = ("name", "family", "metric", "statistic", "text", "severity", "unit", "reason")
     told = ("name", "claim", "sentence", "reason")
     return {
-        "shards": _object(
+        "shards": record(
             {
-                "total": _COUNT, "measured": _COUNT, "matched_by": {"enum": ["name", "number", "order"]},
-                "lost": _list(_object({"shard": _TEXT, "reason": _TEXT})),
+                "total": COUNT, "measured": COUNT, "matched_by": {"enum": ["name", "number", "order"]},
+                "lost": listing(record({"shard": TEXT, "reason": TEXT})),
             }
         ),
-        "measured_guarantee": _object(
+        "measured_guarantee": record(
             {
-                **dict.fromkeys(told, _TEXT), "slice": _MAYBE, "status": {"const": "measured"}, "bound": _MAYBE, "relation": _MAYBE,
-                "quantity": _MAYBE, "exception": _MAYBE, "premises": _list({"type": "object"}), "chain": _list({"type": "object"}),
-                "by": _list(_TEXT), "proved": _MAYBE, "proved_verdict": _MAYBE,
+                **dict.fromkeys(told, TEXT), "slice": MAYBE, "status": {"const": "measured"}, "bound": MAYBE, "relation": MAYBE,
+                "quantity": MAYBE, "exception": MAYBE, "premises": listing({"type": "object"}), "chain": listing({"type": "object"}),
+                "by": listing(TEXT), "proved": MAYBE, "proved_verdict": MAYBE,
             }
         ),
-        "measured": _object(
+        "measured": record(
             {
-                "contract": _TEXT, "digest": _DIGEST, "temperature": _NUMBER, "rows": _map(_COUNT), "requests": _COUNT,
+                "contract": TEXT, "digest": _DIGEST, "temperature": NUMBER, "rows": mapping(COUNT), "requests": COUNT,
                 "looks": {"enum": ["any number of looks", "one look"]},
-                "clauses": _list(_ref("measured_clause")),
-                "histograms": _map(_object({"edges": _list(_READING), "counts": _list(_COUNT)})), "notes": _list(_TEXT),
+                "clauses": listing(ref("measured_clause")),
+                "histograms": mapping(record({"edges": listing(_READING), "counts": listing(COUNT)})), "notes": listing(TEXT),
             }
         ),
-        "measured_clause": _object(
+        "measured_clause": record(
             {
-                **dict.fromkeys(names, _TEXT), "slice": _MAYBE, "limit": _object({"lower": _MAYBE_NUMBER, "upper": _MAYBE_NUMBER}),
-                "exception": _NUMBER, "confidence": _NUMBER, "verdict": {"enum": list(MEASURED)},
-                "evidence": _object(evidence, observed_is=_MAYBE), "max": _or_null(worst), "quantiles": _map(_list(_READING)),
+                **dict.fromkeys(names, TEXT), "slice": MAYBE, "limit": record({"lower": MAYBE_NUMBER, "upper": MAYBE_NUMBER}),
+                "exception": NUMBER, "confidence": NUMBER, "verdict": {"enum": list(MEASURED)},
+                "evidence": record(evidence, observed_is=MAYBE), "max": _or_null(worst), "quantiles": mapping(listing(_READING)),
             }
         ),
     }  # fmt: skip
@@ -288,20 +263,20 @@ def _measured() -> dict[str, Schema]:
 def _tables() -> dict[str, Schema]:
     """The tables of `catalogue`, each a list of rows."""
     row: Schema = {"type": "object"}
-    tables: dict[str, Any] = {name: _list(row) for name in TABLES}
+    tables: dict[str, Any] = {name: listing(row) for name in TABLES}
     one = {"minProperties": 2, "maxProperties": 1 + len(tables)}
-    return {"catalogue": {**_object({"kcverify": _TEXT}, **tables, exit_code={"not": {}}), **one}}
+    return {"catalogue": {**record({"kcverify": TEXT}, **tables, exit_code={"not": {}}), **one}}
 
 
 def _differences() -> dict[str, Schema]:
     return {
-        "comparison": _object(
-            {"old": _MAYBE, "new": _MAYBE, "old_digest": _MAYBE, "new_digest": _MAYBE, "changes": _list(_ref("change"))}
+        "comparison": record(
+            {"old": MAYBE, "new": MAYBE, "old_digest": MAYBE, "new_digest": MAYBE, "changes": listing(ref("change"))}
         ),
-        "change": _object(
+        "change": record(
             {
-                "kind": {"enum": [kind.value for kind in Kind]}, "weaker": _FLAG, "what": _TEXT, "name": _TEXT, "detail": _TEXT,
-                "old": _MAYBE, "new": _MAYBE,
+                "kind": {"enum": [kind.value for kind in Kind]}, "weaker": FLAG, "what": TEXT, "name": TEXT, "detail": TEXT,
+                "old": MAYBE, "new": MAYBE,
             }
         ),
     }  # fmt: skip
@@ -310,30 +285,30 @@ def _differences() -> dict[str, Schema]:
 def _streams() -> dict[str, Schema]:
     """What a file of an engine or a trainer is."""
     counts = {
-        "requests": _COUNT, "tokens": _COUNT, "counted": _COUNT, "vocabulary": _MAYBE_COUNT, "vocabulary_at_least": _MAYBE_COUNT,
-        "top_k": _or_null(_list(_COUNT)), "shortest": _MAYBE_COUNT, "longest": _COUNT,
+        "requests": COUNT, "tokens": COUNT, "counted": COUNT, "vocabulary": _MAYBE_COUNT, "vocabulary_at_least": _MAYBE_COUNT,
+        "top_k": _or_null(listing(COUNT)), "shortest": _MAYBE_COUNT, "longest": COUNT,
     }  # fmt: skip
-    carried = _list(_object({"field": _TEXT, "what": _TEXT}))
-    placeholders = _list(_object({"value": _TEXT, "count": _COUNT, "status": _TEXT, "means": _TEXT}))
-    sums = {"size": _COUNT, "requests": _COUNT, "tokens": _COUNT, "counted": _COUNT, "statuses": _map(_COUNT)}
-    part = _object({"value": _TEXT, "count": _COUNT, "shards": _list(_TEXT)})
-    suspects = _list(_object({"count": _COUNT, "what": _TEXT}))
-    metrics = _list(_object({"metric": _TEXT, "worth": {"enum": list(WORTHS)}, "inputs": _TEXT}))
+    carried = listing(record({"field": TEXT, "what": TEXT}))
+    placeholders = listing(record({"value": TEXT, "count": COUNT, "status": TEXT, "means": TEXT}))
+    sums = {"size": COUNT, "requests": COUNT, "tokens": COUNT, "counted": COUNT, "statuses": mapping(COUNT)}
+    part = record({"value": TEXT, "count": COUNT, "shards": listing(TEXT)})
+    suspects = listing(record({"count": COUNT, "what": TEXT}))
+    metrics = listing(record({"metric": TEXT, "worth": {"enum": list(WORTHS)}, "inputs": TEXT}))
     return {
         "inspect": _headed(
-            file=_TEXT, format=_TEXT, title=_TEXT, container=_TEXT, source=_TEXT, size=_COUNT, counts=_object(counts),
-            carries=carried, lacks=carried, statuses=_map(_COUNT), notes=_list(_TEXT), assumptions=_list(_TEXT),
+            file=TEXT, format=TEXT, title=TEXT, container=TEXT, source=TEXT, size=COUNT, counts=record(counts),
+            carries=carried, lacks=carried, statuses=mapping(COUNT), notes=listing(TEXT), assumptions=listing(TEXT),
             placeholders=placeholders, suspects=suspects,
-            declared=_list(_object({"key": _TEXT, "value": _TEXT, "origin": _TEXT})),
-            undeclared=_list(_object({"key": _TEXT, "says": _TEXT})),
-            error=_or_null(_object({"smallest": _READING, "largest": _READING})),
+            declared=listing(record({"key": TEXT, "value": TEXT, "origin": TEXT})),
+            undeclared=listing(record({"key": TEXT, "says": TEXT})),
+            error=_or_null(record({"smallest": _READING, "largest": _READING})),
             metrics=metrics,
         ),
         "inspect_shards": _headed(
-            dump=_TEXT, total=_object({"shards": _COUNT, **sums}), assumptions=_list(_TEXT), notes=_list(_TEXT),
-            shards=_list(_object({"shard": _TEXT, "file": _TEXT, "format": _TEXT, "container": _TEXT, "suspects": suspects, **sums})),
+            dump=TEXT, total=record({"shards": COUNT, **sums}), assumptions=listing(TEXT), notes=listing(TEXT),
+            shards=listing(record({"shard": TEXT, "file": TEXT, "format": TEXT, "container": TEXT, "suspects": suspects, **sums})),
             placeholders=placeholders, carries=carried, metrics=metrics,
-            disagreements=_list(_object({"what": _TEXT, "refused": _FLAG, "values": _list(part)})),
+            disagreements=listing(record({"what": TEXT, "refused": FLAG, "values": listing(part)})),
         ),
         **_comparison(),
     }  # fmt: skip
@@ -342,57 +317,57 @@ def _streams() -> dict[str, Schema]:
 def _comparison() -> dict[str, Schema]:
     """Two streams against each other."""
     ends = {"lower": _READING, "upper": _READING}
-    place = {"request": _TEXT, "position": _COUNT, "token": {"type": ["integer", "string", "null"]}}
-    side = _object(
+    place = {"request": TEXT, "position": COUNT, "token": {"type": ["integer", "string", "null"]}}
+    side = record(
         {
-            "path": _TEXT,
-            "format": _TEXT,
-            "carries": _list(_TEXT),
-            "declared": _map({"type": "object"}),
-            "notes": _list(_TEXT),
+            "path": TEXT,
+            "format": TEXT,
+            "carries": listing(TEXT),
+            "declared": mapping({"type": "object"}),
+            "notes": listing(TEXT),
         }
     )
-    drift = _object(
+    drift = record(
         {
-            "table": _list(_object(
-                {"metric": _TEXT, "unit": _TEXT, "basis": _TEXT, "meaning": _TEXT, "mean": _READING, **ends, "requests": _COUNT,
-                 "rows": _COUNT, "infinite": _COUNT, "quantiles": _map(_READING), "stored": _or_null(_object(ends)),
-                 "max": _READING, "worst": _list(_object({"value": _READING, **place}))}
+            "table": listing(record(
+                {"metric": TEXT, "unit": TEXT, "basis": TEXT, "meaning": TEXT, "mean": _READING, **ends, "requests": COUNT,
+                 "rows": COUNT, "infinite": COUNT, "quantiles": mapping(_READING), "stored": _or_null(record(ends)),
+                 "max": _READING, "worst": listing(record({"value": _READING, **place}))}
             )),
-            "bounds": _list(_object(
-                {"basis": _TEXT, "family": _TEXT, "rows": _COUNT, "invalid_rows": _COUNT, **ends, "lower_max": _READING, "upper_max": _READING,
-                 "largest_lower": _list({"type": "object"}), "largest_upper": _list({"type": "object"}),
-                 "requests": _list(_object({"request": _TEXT, "rows": _COUNT, **ends, "sum_lower": _READING, "sum_upper": _READING}))}
+            "bounds": listing(record(
+                {"basis": TEXT, "family": TEXT, "rows": COUNT, "invalid_rows": COUNT, **ends, "lower_max": _READING, "upper_max": _READING,
+                 "largest_lower": listing({"type": "object"}), "largest_upper": listing({"type": "object"}),
+                 "requests": listing(record({"request": TEXT, "rows": COUNT, **ends, "sum_lower": _READING, "sum_upper": _READING}))}
             )),
-            "notes": _list(_TEXT),
+            "notes": listing(TEXT),
         }
     )  # fmt: skip
     estimator = {
-        "name": _TEXT,
-        "formula": _TEXT,
-        "estimates": _TEXT,
-        "sign": _TEXT,
-        "class": _TEXT,
-        "sampled_from": _TEXT,
+        "name": TEXT,
+        "formula": TEXT,
+        "estimates": TEXT,
+        "sign": TEXT,
+        "class": TEXT,
+        "sampled_from": TEXT,
     }
     return {
         "compare": _headed(
             {"shards": {"type": "object"}},
             verdict={"enum": list(COMPARED)}, reference=side, candidate=side,
-            sampled_by={"enum": ["reference", "candidate"]}, requests={"type": "object"}, assumptions=_list(_TEXT),
-            findings=_list(_object(
-                {"code": {"type": "string", "pattern": "^KC[0-9]{3}$"}, "slug": _TEXT, "severity": _TEXT, "message": _TEXT,
-                 "cause": _TEXT, "hint": _TEXT, "evidence": {"type": "object"}}
+            sampled_by={"enum": ["reference", "candidate"]}, requests={"type": "object"}, assumptions=listing(TEXT),
+            findings=listing(record(
+                {"code": {"type": "string", "pattern": "^KC[0-9]{3}$"}, "slug": TEXT, "severity": TEXT, "message": TEXT,
+                 "cause": TEXT, "hint": TEXT, "evidence": {"type": "object"}}
             )),
-            void=_map(_list(_TEXT)), left_out=_list(_object({"slug": _TEXT, "family": _TEXT, "rows": _COUNT, "of": _COUNT})),
-            drift=_or_null(_ref("drift")), explained=_or_null(_ref("drift")),
-            estimators=_list(_object({**estimator, "value": _READING, "lower": _READING, "upper": _READING, "unit": _TEXT, "log_mean": _READING, "largest_token": _or_null({"type": "object"})})),
-            sequences=_or_null(_object(
-                {"count": _COUNT, "median_log_weight": _READING, "median_weight": _READING, "log_weight_range": _list(_READING),
-                 "mean_abs_median": _READING, "bad": _COUNT, "bad_share": _READING, "worst": _list({"type": "object"})}
+            void=mapping(listing(TEXT)), left_out=listing(record({"slug": TEXT, "family": TEXT, "rows": COUNT, "of": COUNT})),
+            drift=_or_null(ref("drift")), explained=_or_null(ref("drift")),
+            estimators=listing(record({**estimator, "value": _READING, "lower": _READING, "upper": _READING, "unit": TEXT, "log_mean": _READING, "largest_token": _or_null({"type": "object"})})),
+            sequences=_or_null(record(
+                {"count": COUNT, "median_log_weight": _READING, "median_weight": _READING, "log_weight_range": listing(_READING),
+                 "mean_abs_median": _READING, "bad": COUNT, "bad_share": _READING, "worst": listing({"type": "object"})}
             )),
-            project=_or_null(_object({"name": _TEXT, "numbers": _list(_object(
-                {"name": _TEXT, "formula": _TEXT, "value": _READING, "entry": _MAYBE, "misleads": _MAYBE}
+            project=_or_null(record({"name": TEXT, "numbers": listing(record(
+                {"name": TEXT, "formula": TEXT, "value": _READING, "entry": MAYBE, "misleads": MAYBE}
             ))})),
         ),
         "drift": drift,

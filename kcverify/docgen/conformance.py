@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcverify.codes import Severity
-
-Schema = dict[str, Any]
+from kcverify.docgen.words import COUNT, FLAG, MAYBE, NUMBER, TEXT, Schema, listing, maybe, record, ref
 
 ANSWERS = {
     "calibration": "kcverify conformance calibrate --format json",
@@ -23,30 +20,9 @@ ANSWERS = {
 VERDICTS = ("within_tolerance", "violation", "under_specified", "inconclusive")
 """Of a kernel-level contract."""
 
-_TEXT: Schema = {"type": "string"}
-_MAYBE: Schema = {"type": ["string", "null"]}
-_NUMBER: Schema = {"type": "number"}
 _MAYBE_NUMBER: Schema = {"type": ["number", "null"], "description": "null: not finite, or a formula that says nothing"}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_FLAG: Schema = {"type": "boolean"}
 _VERDICT: Schema = {"enum": list(VERDICTS)}
 _CODE: Schema = {"enum": [0, 1, 2, 3, 4]}
-
-
-def _object(required: Schema, **optional: Schema) -> Schema:
-    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
-
-
-def _list(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
-
-
-def _maybe(item: Schema) -> Schema:
-    return {"anyOf": [item, {"type": "null"}]}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/$defs/{name}"}
 
 
 def definitions() -> dict[str, Schema]:
@@ -57,52 +33,52 @@ def definitions() -> dict[str, Schema]:
 def _runs() -> dict[str, Schema]:
     """One kernel under one contract, and the entry that is kept of it."""
     run = {
-        "class": _TEXT, "operation": _TEXT, "kernel": _TEXT, "verdict": _VERDICT, "declared": {"type": "object"}, "seed": _COUNT,
-        "trials": _COUNT, "draws": _COUNT, "distributions": _list(_TEXT), "worst": _maybe(_ref("kernel_reading")),
-        "readings": _list(_ref("kernel_reading")), "findings": _list(_ref("kernel_finding")), "notes": _list(_TEXT),
+        "class": TEXT, "operation": TEXT, "kernel": TEXT, "verdict": _VERDICT, "declared": {"type": "object"}, "seed": COUNT,
+        "trials": COUNT, "draws": COUNT, "distributions": listing(TEXT), "worst": maybe(ref("kernel_reading")),
+        "readings": listing(ref("kernel_reading")), "findings": listing(ref("kernel_finding")), "notes": listing(TEXT),
     }  # fmt: skip
-    head = {"kcverify": _TEXT, "exit_code": _CODE}
-    about = _object(
-        {"name": _TEXT, "version": _TEXT, "file": _TEXT, "trials_asked": _COUNT, "severity": _list(_TEXT)},
-        description=_TEXT,
+    head = {"kcverify": TEXT, "exit_code": _CODE}
+    about = record(
+        {"name": TEXT, "version": TEXT, "file": TEXT, "trials_asked": COUNT, "severity": listing(TEXT)},
+        description=TEXT,
         digest={"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
-        dtypes=_list(_TEXT),
-        shapes={"type": "object", "additionalProperties": {"type": "array", "items": _COUNT}},
+        dtypes=listing(TEXT),
+        shapes={"type": "object", "additionalProperties": {"type": "array", "items": COUNT}},
     )
-    states = _list(_object({"state": _TEXT, "kernel": _TEXT, "verdict": _VERDICT}))
+    states = listing(record({"state": TEXT, "kernel": TEXT, "verdict": _VERDICT}))
     return {
-        "tolerance": _object({"exact": _MAYBE, "value": _MAYBE_NUMBER, "lines": _list(_TEXT)}),
-        "kernel_reading": _object(
-            {"name": _TEXT, "value": _MAYBE_NUMBER, "where": _TEXT, "slack": _NUMBER, "tolerance": _ref("tolerance"), "verdict": _VERDICT},
-            count=_COUNT,
+        "tolerance": record({"exact": MAYBE, "value": _MAYBE_NUMBER, "lines": listing(TEXT)}),
+        "kernel_reading": record(
+            {"name": TEXT, "value": _MAYBE_NUMBER, "where": TEXT, "slack": NUMBER, "tolerance": ref("tolerance"), "verdict": _VERDICT},
+            count=COUNT,
         ),
-        "kernel_finding": _object(
-            {"code": _TEXT, "slug": _TEXT, "severity": {"enum": [s.value for s in Severity]}, "message": _TEXT, "hint": _TEXT}
+        "kernel_finding": record(
+            {"code": TEXT, "slug": TEXT, "severity": {"enum": [s.value for s in Severity]}, "message": TEXT, "hint": TEXT}
         ),
-        "machine": _object(
+        "machine": record(
             {
-                "processor": _TEXT, "features": _list(_TEXT), "devices": _list(_TEXT), "torch": _TEXT, "python": _TEXT,
-                "system": _TEXT, "kcverify": _TEXT,
+                "processor": TEXT, "features": listing(TEXT), "devices": listing(TEXT), "torch": TEXT, "python": TEXT,
+                "system": TEXT, "kcverify": TEXT,
             }
         ),
-        "kernel_run": _object(run),
-        "conformance_run": _object(
+        "kernel_run": record(run),
+        "conformance_run": record(
             {
-                **head, "contract": about, **run, "evidence": _maybe(_ref("kernel_evidence")),
-                "signatures": _list(_ref("kernel_signature")), "raises": _TEXT, "calibration": states, "machine": _ref("machine"),
+                **head, "contract": about, **run, "evidence": maybe(ref("kernel_evidence")),
+                "signatures": listing(ref("kernel_signature")), "raises": TEXT, "calibration": states, "machine": ref("machine"),
             }
         ),
-        "conformance_entry": _object(
+        "conformance_entry": record(
             {
-                "format": {"const": "kcverify-conformance-entry/1"}, "kcverify": _TEXT, "contract": about, "class": _TEXT,
-                "operation": _TEXT, "kernel": _TEXT, "declared": {"type": "object"}, "machine": _ref("machine"),
-                "tolerance": _maybe(_ref("tolerance")),
-                "measurement": _maybe(_object({"name": _TEXT, "value": _MAYBE_NUMBER, "slack": _NUMBER, "where": _TEXT})),
-                "readings": _list(_ref("kernel_reading")), "calibration": states, "findings": _list(_ref("kernel_finding")),
-                "verdict": _VERDICT, "reproduce": _TEXT,
+                "format": {"const": "kcverify-conformance-entry/1"}, "kcverify": TEXT, "contract": about, "class": TEXT,
+                "operation": TEXT, "kernel": TEXT, "declared": {"type": "object"}, "machine": ref("machine"),
+                "tolerance": maybe(ref("tolerance")),
+                "measurement": maybe(record({"name": TEXT, "value": _MAYBE_NUMBER, "slack": NUMBER, "where": TEXT})),
+                "readings": listing(ref("kernel_reading")), "calibration": states, "findings": listing(ref("kernel_finding")),
+                "verdict": _VERDICT, "reproduce": TEXT,
             },
-            evidence=_maybe(_ref("kernel_evidence")), signatures=_list(_ref("kernel_signature")), seed=_COUNT,
-            distributions=_list(_TEXT),
+            evidence=maybe(ref("kernel_evidence")), signatures=listing(ref("kernel_signature")), seed=COUNT,
+            distributions=listing(TEXT),
         ),
     }  # fmt: skip
 
@@ -110,26 +86,26 @@ def _runs() -> dict[str, Schema]:
 def _sampled() -> dict[str, Schema]:
     """Draws and their confidence, and signatures of violations."""
     return {
-        "kernel_evidence": _object(
+        "kernel_evidence": record(
             {
-                "asked": _COUNT,
-                "draws": _COUNT,
-                "confidence": _NUMBER,
+                "asked": COUNT,
+                "draws": COUNT,
+                "confidence": NUMBER,
                 "share": _MAYBE_NUMBER,
                 "reached": _MAYBE_NUMBER,
-                "met": _FLAG,
+                "met": FLAG,
             }
         ),
-        "kernel_signature": _object(
+        "kernel_signature": record(
             {
-                "signature": _TEXT,
-                "severity": _TEXT,
+                "signature": TEXT,
+                "severity": TEXT,
                 "seen": {"type": ["boolean", "null"]},
-                "evidence": _TEXT,
-                "ladder": _list(
-                    _object(
+                "evidence": TEXT,
+                "ladder": listing(
+                    record(
                         {
-                            "size": _COUNT,
+                            "size": COUNT,
                             "residual": _MAYBE_NUMBER,
                             "limit": _MAYBE_NUMBER,
                             "coerced": {"type": "object"},
@@ -143,23 +119,23 @@ def _sampled() -> dict[str, Schema]:
 
 def _tables() -> dict[str, Schema]:
     """What is about several kernels or entries."""
-    head = {"kcverify": _TEXT, "exit_code": _CODE}
+    head = {"kcverify": TEXT, "exit_code": _CODE}
     return {
-        "entries_compared": _object(
+        "entries_compared": record(
             {
-                **head, "contract": _TEXT, "kernel": _TEXT, "same_verdict": _FLAG,
-                "differences": _list(_object({"name": _TEXT, "a": {}, "b": {}})),
+                **head, "contract": TEXT, "kernel": TEXT, "same_verdict": FLAG,
+                "differences": listing(record({"name": TEXT, "a": {}, "b": {}})),
             }
         ),
-        "calibration": _object({**head, "classes": _list(_ref("calibrated_class"))}),
-        "calibrated_class": _object(
+        "calibration": record({**head, "classes": listing(ref("calibrated_class"))}),
+        "calibrated_class": record(
             {
-                "class": _TEXT, "title": _TEXT, "statement": _TEXT, "operation": _TEXT, "tolerance": _TEXT, "calibrated": _FLAG,
-                "states": _list(
-                    _object(
+                "class": TEXT, "title": TEXT, "statement": TEXT, "operation": TEXT, "tolerance": TEXT, "calibrated": FLAG,
+                "states": listing(
+                    record(
                         {
-                            "state": {"enum": ["baseline", "bad", "good"]}, "kernel": _TEXT, "ordinary": {"enum": ["pass", "fail"]},
-                            "verdict": _VERDICT, "worst": _maybe(_ref("kernel_reading")),
+                            "state": {"enum": ["baseline", "bad", "good"]}, "kernel": TEXT, "ordinary": {"enum": ["pass", "fail"]},
+                            "verdict": _VERDICT, "worst": maybe(ref("kernel_reading")),
                         }
                     )
                 ),
@@ -170,41 +146,41 @@ def _tables() -> dict[str, Schema]:
 
 def _surveys() -> dict[str, Schema]:
     """What runs all shipped kernels or traps, and what follows for the logits."""
-    head = {"kcverify": _TEXT, "exit_code": _CODE}
+    head = {"kcverify": TEXT, "exit_code": _CODE}
     return {
-        "survey": _object(
+        "survey": record(
             {
-                **head, "runs": _list(_ref("kernel_run")), "not_here": _list(_object({"kernel": _TEXT, "reason": _TEXT})),
-                "machine": _ref("machine"),
+                **head, "runs": listing(ref("kernel_run")), "not_here": listing(record({"kernel": TEXT, "reason": TEXT})),
+                "machine": ref("machine"),
             }
         ),
-        "traps": _object(
+        "traps": record(
             {
-                **head, "machine": _ref("machine"),
-                "traps": _list(
-                    _object(
+                **head, "machine": ref("machine"),
+                "traps": listing(
+                    record(
                         {
-                            "source": _TEXT, "about": _TEXT, "contract": _TEXT, "kernel": _TEXT, "expected": _TEXT, "found": _TEXT,
-                            "not_here": _TEXT, "as_expected": {"type": ["boolean", "null"]}, "worst": _maybe(_ref("kernel_reading")),
+                            "source": TEXT, "about": TEXT, "contract": TEXT, "kernel": TEXT, "expected": TEXT, "found": TEXT,
+                            "not_here": TEXT, "as_expected": {"type": ["boolean", "null"]}, "worst": maybe(ref("kernel_reading")),
                         }
                     )
                 ),
             }
         ),
-        "logits": _object(
+        "logits": record(
             {
-                **head, "reference": _TEXT, "candidate": _TEXT, "looseness": _MAYBE_NUMBER, "follows": _ref("bounds"),
-                "attested": _object({"evidence": {"const": "attested"}, "about": _TEXT, "lines": _list(_TEXT), "logit_drift": _NUMBER}),
-                "measured": _object(
-                    {"evidence": {"const": "measured"}, "about": _TEXT, "head": {"type": ["number", "string"]}, "whole": {"type": ["number", "string"]}, "tokens": _COUNT}
+                **head, "reference": TEXT, "candidate": TEXT, "looseness": _MAYBE_NUMBER, "follows": ref("bounds"),
+                "attested": record({"evidence": {"const": "attested"}, "about": TEXT, "lines": listing(TEXT), "logit_drift": NUMBER}),
+                "measured": record(
+                    {"evidence": {"const": "measured"}, "about": TEXT, "head": {"type": ["number", "string"]}, "whole": {"type": ["number", "string"]}, "tokens": COUNT}
                 ),
             }
         ),
-        "kernels": _object(
+        "kernels": record(
             {
                 **head,
-                "kernels": _list(
-                    _object({"kernel": _TEXT, "operation": _TEXT, "note": _TEXT, "classes": _list(_TEXT), "formats": _TEXT})
+                "kernels": listing(
+                    record({"kernel": TEXT, "operation": TEXT, "note": TEXT, "classes": listing(TEXT), "formats": TEXT})
                 ),
             }
         ),

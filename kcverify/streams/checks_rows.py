@@ -100,6 +100,7 @@ class Width(Observer):
         self.extra = {side: (Smallest(), Largest()) for side in SIDES}
         self.mass = {side: Largest(0.0) for side in SIDES}
         self.tail = {side: Tail() for side in SIDES}
+        self.highest = Largest(-1.0)
         self.rows = 0
 
     def pair(self, pair: Pair) -> None:
@@ -111,6 +112,9 @@ class Width(Observer):
         if not len(at):
             return
         self.widths.add(widths)
+        for ids, where in ((pair.left.token_ids, pair.left_at), (pair.right.token_ids, pair.right_at)):
+            if ids is not None:
+                self.highest.add(float(ids[where[at]].max()))
         if widths[0] != widths[1]:
             side = SIDES[int(widths[1] > widths[0])]
             logits, where = (pair.left.logits, pair.left_at) if side == "left" else (pair.right.logits, pair.right_at)
@@ -151,12 +155,24 @@ class Width(Observer):
         cause = f"{ROLE[side]} has {abs(a - b)} more columns; they hold {held} and up to {show(mass)} of a row's mass"
         if extra and mass == 0.0:
             cause += ": padding without mass, which can be sliced off"
+        used = max(a, b) if mass > 0 or not extra else min(a, b)
         return Finding(
             "vocabulary_width",
             {"reference": a, "candidate": b},
-            cause,
-            {"reference": a, "candidate": b, "extra_values": extra, "extra_mass": mass},
-        )
+            cause + self._between(used),
+            {
+                "reference": a, "candidate": b, "extra_values": extra, "extra_mass": mass,
+                "vocabulary_interval": self._interval(used),
+            },
+        )  # fmt: skip
+
+    def _interval(self, most: int) -> list[int]:
+        """The fewest tokens that the ids seen need, and the most that the rows leave room for."""
+        return [min(most, max(1, int(self.highest.value) + 1)), most]
+
+    def _between(self, most: int) -> str:
+        low, high = self._interval(most)
+        return f"; the vocabulary has {low} to {high} tokens, by the ids seen and the columns that are used"
 
     def _padded(self, width: int) -> Iterator[Finding]:
         left, right = (t.run for t in self.tail.values())
@@ -170,9 +186,13 @@ class Width(Observer):
         yield Finding(
             "vocabulary_width",
             {"reference": sizes[0], "candidate": sizes[1]},
-            f"the last {run} of {width} columns of {ROLE[side]} hold {value:g} in every row: a padded head",
-            {"reference": sizes[0], "candidate": sizes[1], "width": width, "constant": value, "columns": run},
-        )
+            f"the last {run} of {width} columns of {ROLE[side]} hold {value:g} in every row: a padded head"
+            + self._between(min(sizes)),
+            {
+                "reference": sizes[0], "candidate": sizes[1], "width": width, "constant": value, "columns": run,
+                "vocabulary_interval": self._interval(min(sizes)),
+            },
+        )  # fmt: skip
 
 
 class Normalised(Observer):

@@ -186,6 +186,9 @@ def test_a_wider_head(value) -> None:
     assert slugs(answer) == ["vocabulary_width"]
     evidence = answer["findings"][0]["evidence"]
     assert (evidence["reference"], evidence["candidate"]) == (32, 40) and (evidence["extra_mass"] > 0) == (value == 0.0)
+    low, high = evidence["vocabulary_interval"]
+    assert 1 <= low <= high == (40 if value == 0.0 else 32)
+    assert f"{low} to {high} tokens" in answer["findings"][0]["cause"]
 
 
 def test_a_padded_head_of_the_same_width() -> None:
