@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import malicious_files
+import malicious_tensors
 import pytest
 
 MEMORY = 6 << 30
@@ -64,7 +65,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, An
     told = [json.loads(line) for line in done.stdout.splitlines()]
     found = [t for t in told if "code" in t]
     assert len(found) == len(lines), (told[-1], done.returncode, done.stderr[-2000:])
-    return found, list(folder.rglob(malicious_files.MARK))
+    return found, list(folder.rglob(malicious_tensors.MARK))
 
 
 def test_every_file_is_refused_with_a_diagnostic(answers: tuple[list[dict[str, Any]], list[Path]]) -> None:
