@@ -152,3 +152,7 @@ def world(folder: Path) -> World:
     (folder / "mykernel.py").write_text("def run(token_ids):\n    raise SystemExit\n")
     private, public = keys.generate(folder / "team.key")
     return World(folder, str(private), str(public))
+
+
+def slugs(found: verify.Verified) -> list[str]:
+    return [d.code.slug for d in found.findings]
