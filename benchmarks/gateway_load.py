@@ -3,7 +3,9 @@
 `wrk` asks an upstream alone, then the gateway in front of it; without `wrk` a loop of raw sockets does. The trivial
 upstream is a process that answers from memory, so that what is added is the gateway's own; the demo server shows the
 share of a real answer. `safe`: answers pass through (stage shadow, 1 % mirrored); `candidate`: every answer is the
-candidate's, asked for log-probabilities, stripped of them, and scored on the reference beside the traffic.
+candidate's, asked for log-probabilities, stripped of them, and scored on the reference beside the traffic. Latency is
+that of one client that asks without a pause, and (`paced`) of one that asks 20 times a second, as far as measuring then
+delays it.
 `--minutes N` is the time of the memory run (10), `--quick` takes 20 s for everything, `--json` prints the numbers alone.
 """
 
@@ -37,6 +39,8 @@ STAGES = {
 }
 BODY = {"model": "demo", "prompt": list(range(97, 113)), "max_tokens": 4, "temperature": 1, "seed": 1}
 TOKENS = 8
+PACED = 0
+"""The key of the run at 20 requests a second, beside those of 1 and 16 clients without a pause."""
 _LATENCY = re.compile(r"^\s+(50|99)(?:\.\d+)?%\s+([0-9.]+)(us|ms|s|m)\s*$", re.MULTILINE)
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
@@ -130,8 +134,8 @@ def wrk(url: str, connections: int, seconds: float, folder: Path) -> Load:
     return Load(times.get("50", math.nan), times.get("99", math.nan), float(rate[1]), sum(failed))
 
 
-def sockets(url: str, connections: int, seconds: float, folder: Path) -> Load:
-    """The same from here, where wrk is not installed."""
+def sockets(url: str, connections: int, seconds: float, folder: Path, pace: float = 0.0) -> Load:
+    """The same from here, where wrk is not installed; with `pace` seconds from one request of a client to its next."""
     host, _, port = url.removeprefix("http://").partition(":")
     body = json.dumps(BODY).encode()
     request = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body  # fmt: skip
@@ -149,6 +153,7 @@ def sockets(url: str, connections: int, seconds: float, folder: Path) -> Load:
             await reader.readexactly(int(found[1]) if found else 0)
             failed += not head.startswith(b"HTTP/1.1 200")
             times.append(time.perf_counter() - start)
+            await asyncio.sleep(max(0.0, pace - times[-1]))
         writer.close()
 
     async def clients() -> None:
@@ -228,10 +233,13 @@ def main() -> None:
             ]
         for number, (upstream, (reference, candidate)) in enumerate(servers.items()):
             alone = {c: ask(candidate, c, seconds, folder) for c in (1, 16)}
+            alone[PACED] = sockets(candidate, 1, seconds, folder, 0.05)
             for kind in STAGES:
                 with serving(gateway(kind, reference, candidate, folder, number), folder) as (url, pid, start):
                     ask(url, 4, 1, folder)
-                    through = {c: ask(url, c, seconds, folder) for c in (1, 16)}
+                    time.sleep(seconds / 5)  # until what waits is measured
+                    through = {PACED: sockets(url, 1, seconds, folder, 0.05)}
+                    through |= {c: ask(url, c, seconds, folder) for c in (1, 16)}
                     row = _row(alone, through) | {"start_seconds": start}
                     if upstream == "trivial" and kind == "candidate":
                         row["memory_kib"] = memory(url, pid, 60 * minutes, folder, ask)
@@ -246,6 +254,8 @@ def _row(alone: dict[int, Load], through: dict[int, Load]) -> dict[str, object]:
     return {
         "added_p50_ms": 1000 * (through[1].p50 - alone[1].p50),
         "added_p99_ms": 1000 * (through[1].p99 - alone[1].p99),
+        "paced_p50_ms": 1000 * (through[PACED].p50 - alone[PACED].p50),
+        "paced_p99_ms": 1000 * (through[PACED].p99 - alone[PACED].p99),
         "rate_alone": alone[16].rate,
         "rate_through": through[16].rate,
         "failed": sum(load.failed for load in through.values()),
@@ -258,7 +268,8 @@ def _print(upstream: str, kind: str, row: dict[str, object]) -> None:
     alone, through = row["rate_alone"], row["rate_through"]
     assert isinstance(alone, float) and isinstance(through, float)
     print(
-        f"{upstream:8} {kind:10} added p50 {row['added_p50_ms']:.2f} ms, p99 {row['added_p99_ms']:.2f} ms; 16 clients: "
+        f"{upstream:8} {kind:10} added p50 {row['added_p50_ms']:.2f} ms, p99 {row['added_p99_ms']:.2f} ms, "
+        f"paced {row['paced_p50_ms']:.2f} and {row['paced_p99_ms']:.2f} ms; 16 clients: "
         f"{through:,.0f} of {alone:,.0f} requests/s ({through / alone:.1%}); {row['failed']} failed; starts in {row['start_seconds']:.1f} s",
         flush=True,
     )

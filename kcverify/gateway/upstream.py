@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from kcverify.gateway.pool import Pool
 from kcverify.gateway.settings import Limits
 
 TRIPS = 3
@@ -87,10 +88,9 @@ class Upstream:
     def at(cls, name: str, url: str, limits: Limits) -> Upstream:
         """Open lazily; connections are kept."""
         timeout = httpx.Timeout(None, connect=limits.connect)
-        pool = httpx.Limits(max_connections=None, max_keepalive_connections=limits.concurrency, keepalive_expiry=30.0)
         client = httpx.AsyncClient(
-            base_url=url, timeout=timeout, limits=pool, trust_env=False, follow_redirects=False, verify=_verification(url),
-            headers={"accept-encoding": "identity", "user-agent": "kcverify"},
+            base_url=url, timeout=timeout, transport=Pool(_verification(url), limits.concurrency), trust_env=False,
+            follow_redirects=False, headers={"accept-encoding": "identity", "user-agent": "kcverify"},
         )  # fmt: skip
         return cls(name, url, limits, client)
 

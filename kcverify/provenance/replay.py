@@ -26,6 +26,9 @@ from kcverify.provenance.watch import digest_of_rows, restore, sampler
 from kcverify.runtime.errors import MonitorInputError
 from kcverify.runtime.report import build_report
 
+_SKEW = timedelta(minutes=5)
+"""By how much the clocks of two machines may differ."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -39,7 +42,13 @@ class Setting:
 
 
 def check_window(event: Opened, now: int) -> None:
-    """Raise InputError (`event_expired`) after the end of the contract's `replay within`."""
+    """Raise InputError after the end of the contract's `replay within` (`event_expired`), and for an event that another
+    clock puts more than `_SKEW` later than now (`event_invalid`): its window would never end here."""
+    if instant(event.data["at"]) > instant(now) + _SKEW:
+        reason = f"it is of {text_of(event.data['at'])}, and here it is {text_of(now)}"
+        raise input_error(
+            "event_invalid", path="the event", reason=reason, hint="set the clock, or say the time with --now"
+        )
     watched = event.contract.observability
     window = None if watched is None else watched.replay
     if window is None:

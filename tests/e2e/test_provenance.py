@@ -120,6 +120,8 @@ def test_what_is_not_replayed(run: Run, folder: Path) -> None:
 
     code, _, err = run("replay", "worst.jsonl", "--now", "2126-01-01")
     assert (code, "KC921 event_expired" in err) == (2, True)
+    code, out, err = run("replay", "worst.jsonl", "--now", "2006-01-01")
+    assert (code, out, "KC920 event_invalid" in err, "here it is 2006-01-01" in err) == (2, "", True, True)
     code, out, err = run("replay", "worst.jsonl", "--candidate", "demo:int4")
     assert code == 2 and not out
     assert "KC922 replay_identity" in err and "quantization kernel of the candidate is int4 here and was int8" in err
