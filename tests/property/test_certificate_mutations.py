@@ -157,6 +157,12 @@ def numbers(doc, path=()):
             yield (*path, key), value
 
 
+def others(digit, rng):
+    """The digits next to a digit, and one of the rest."""
+    beside = [str((int(digit) + by) % 10) for by in (-1, 1)]
+    return [*beside, rng.choice([d for d in "0123456789" if d not in (digit, *beside)])]
+
+
 def put(doc, path, value):
     out = copy.deepcopy(doc)
     inner = out
@@ -273,8 +279,8 @@ def test_one_digit_is_never_lost(name):
         places = [i for i, c in enumerate(text) if c.isdigit()]
         if path[-1] == "digest" or "instance" in path:
             places = rng.sample(places, min(len(places), 8))
-        for i, digit in product(places, "0123456789"):
-            if text[i] == digit or (isinstance(value, int) and i == 0 and digit == "0" and len(text) > 1):
+        for i, digit in [(place, d) for place in places for d in others(text[place], rng)]:
+            if isinstance(value, int) and i == 0 and digit == "0" and len(text) > 1:
                 continue
             after = type(value)(text[:i] + digit + text[i + 1 :])
             changed = put(doc, path, after)
@@ -291,7 +297,7 @@ def test_one_digit_is_never_lost(name):
                 assert follows(changed), (path, value, after)
             elif "temperature" not in path:
                 assert is_weaker(value, after, path), (path, value, after)
-    assert seen >= (50 if name in BY_HAND else 250) and accepted < seen * (
+    assert seen >= (16 if name in BY_HAND else 80) and accepted <= seen * (
         F(3, 4) if name.startswith("rule") else F(1, 2)
     )
 
