@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import resource
 import subprocess
@@ -186,7 +187,8 @@ def main() -> None:
         parts.append(f"### {title}\n\n{shown(found)}")
     times = ", ".join(f"{part} {used:.0f} s" for part, (_, used) in seconds.items())
     whole, both = (sum(pair[at] for pair in seconds.values()) for at in (0, 1))
-    about = f"Measured by `benchmarks/conformance.py` with {installed()}, on two cores with {features or 'no feature of note'}."
+    alone = ", one thread a process" if os.environ.get("OMP_NUM_THREADS") == "1" else ""
+    about = f"Measured by `benchmarks/conformance.py` with {installed()}, on two cores with {features or 'no feature of note'}{alone}."
     total = (
         f"Processor time: {times}; {both:.0f} s together, which idle cores need at most. "
         f"This run took {whole:.0f} s beside other work."

@@ -161,4 +161,12 @@ ROWS: tuple[Code, ...] = (
         "make the module importable: python -c 'import MODULE' must end by itself with exit code 0",
         input_fault=True,
     ),
+    _row(
+        "KC721",
+        "part_unchecked",
+        "a run neither keeps nor checks `{part}`",
+        "A pass says nothing about a condition that nobody looked at.",
+        "leave it out, or say it as a word of the class: denormals(out) == preserve, finite(out), k % 16 == 0",
+        Severity.WARNING,
+    ),
 )  # fmt: skip

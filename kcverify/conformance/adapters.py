@@ -326,5 +326,13 @@ def softmax_steps(x: Tensor) -> Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
-layer_norm_compiled = compiled(samples.layer_norm_good)
-softmax_compiled = compiled(softmax_steps)
+def attention_steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention in steps, for compilers to fuse."""
+    return softmax_steps(q @ k.mT / q.shape[-1] ** 0.5) @ v
+
+
+COMPILED: dict[str, Function] = {
+    "layer_norm": compiled(samples.layer_norm_good), "softmax": compiled(softmax_steps), "rms_norm": compiled(rms_norm),
+    "linear": compiled(F.linear), "attention": compiled(attention_steps),
+}  # fmt: skip
+"""Operations through `torch.compile`."""

@@ -139,7 +139,7 @@ def _steps(
         _step("logit_span of the head", parts["head"], "logits", "attested", "norm bound", "for every hidden state after the norm, both sides: twice the drift", "", "<="),
         _step(
             "logit_span of the layers below", parts["rest"], "logits", "measured", "transfer",
-            f"every product off by its whole t with random signs; largest of {found.rows} rows of {found.requests} requests", share, "<=",
+            f"every product off by its whole t with random signs, the last one with the worst for a pair too; largest of {found.rows} rows of {found.requests} requests", share, "<=",
         ),
         _step("logit_span", value, "logits", "proved", "triangle inequality", "the two parts together", share, "<="),
     ]  # fmt: skip
@@ -246,8 +246,17 @@ def _transfer(found: transfer.Rest) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "layers": rows, "largest": number(found.largest), "median": number(found.median), "shipped_kernels": number(found.actual),
-        "invalid": found.invalid, "request": found.witness[0], "position": found.witness[1],
+        "extremal": _extremal(found), "invalid": found.invalid, "request": found.witness[0], "position": found.witness[1],
     }  # fmt: skip
+
+
+def _extremal(found: transfer.Rest) -> dict[str, Any] | None:
+    """The last product before the head under the signs of the dual norm."""
+    one = found.extremal
+    if one is None:
+        return None
+    reached = {"least": number(one.least), "most": number(one.most)}
+    return {"layer": one.layer, "random": number(one.random), "largest": number(one.largest), "reached": reached}
 
 
 def _notes(
@@ -256,7 +265,8 @@ def _notes(
     notes = [
         f"measured: with confidence 95 %, at most {decimal_up(rho * 100, 4)} % of requests like these go beyond the largest of {found.requests}, and "
         "so no larger a share of their tokens: 1 - 0.05^(1/n), for requests drawn alike; the last column is what follows if none does",
-        "random signs are as large as the contract allows and not in the worst direction: a kernel whose errors conspire may move more",
+        "random signs are as large as the contract allows and not in the worst direction: a kernel whose errors conspire may move more; the "
+        "last product before the head also takes the worst signs for one pair of tokens in each row, all others random signs beside it",
     ]
     if value is None:
         notes.append(f"{found.invalid} rows are not finite: nothing follows")

@@ -14,8 +14,8 @@ from torch import Tensor
 from kcverify.conformance import harness, probes, shapes
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.later import Later
-from kcverify.conformance.model import Derivation, Function, Reading, Run, Verdict
-from kcverify.conformance.operations import BY_NAME, Operation, underflow
+from kcverify.conformance.model import Declared, Derivation, Function, Reading, Run, Verdict
+from kcverify.conformance.operations import BY_NAME, Operation, dtype, underflow
 from kcverify.conformance.precision import sampled
 from kcverify.conformance.sampling import needed
 
@@ -36,7 +36,27 @@ def fused(run: Run) -> None:
             g = probes.generator(run.protocol.seed, 37, i, j)
             dims = shapes.trial(operation, run.protocol, g, i)
             args = probes.draw(name, operation.shapes(dims), d.operands, g)
-            _pair(run, operation, args, partial(harness.call, run), operation.unfused, f"fused against steps, {name}")
+            _pair(
+                run, operation, args, partial(harness.call, run), _steps(operation, d), f"fused against steps, {name}"
+            )
+
+
+def _steps(operation: Operation, d: Declared) -> Function:
+    """The operation in steps with a result in the declared format: in float32, in float64 where float32 is no such precision.
+
+    A library's own steps take operands in their format.
+    """
+    unfused, output = operation.unfused, dtype(d.output)
+    assert unfused is not None
+    if ":" in operation.name:
+        return unfused
+    fine = d.accumulator == "float64" or d.accumulator in t.EXACT_FORMATS
+
+    def steps(*args: Tensor) -> Tensor:
+        out: Tensor = operation.oracle(*[x.double() for x in args]) if fine else unfused(*[x.float() for x in args])
+        return out.to(output)
+
+    return steps
 
 
 def _pair(
@@ -53,6 +73,7 @@ def _pair(
     wides = [harness.wide(x) for x in args]
     limit = t.times(2, operation.tolerance(wides, run.declared), "both sides")
     error = harness.wide(out) - harness.wide(other(*args))
+    error = torch.where(harness.within_range(run, operation, wides, operation.oracle(*wides)), error, 0.0)
     value = harness.ratio(error, operation.magnitude(*wides), 2 * underflow(operation, wides, run.declared))
     run.read(Reading(name, value, limit, str([tuple(x.shape) for x in args]), harness.oracle_slack(operation, wides)))
 
@@ -83,8 +104,9 @@ def schedule(run: Run) -> None:
         if len(found) < 2 or any(out is None for _, out in found):
             continue
         stacked = torch.stack([harness.wide(out) for _, out in found if out is not None])
-        error = stacked.amax(0) - stacked.amin(0)
-        bad = not bool(torch.isfinite(stacked).all())
+        kept = harness.within_range(run, operation, wides, operation.oracle(*wides))
+        error = torch.where(kept, stacked.amax(0) - stacked.amin(0), 0.0)
+        bad = not bool(torch.isfinite(torch.where(kept, stacked, 0.0)).all())
         value = None if bad else harness.ratio(error, operation.magnitude(*wides), 2 * underflow(operation, wides, d))
         names = ", ".join(name for name, _ in found)
         run.read(
@@ -108,21 +130,22 @@ def _results(
         order = torch.randperm(size, generator=g)
         moved = [x.index_select(axis, order) for x, axis in zip(args, axes, strict=True)]
         found.append(("permuted", harness.call(run, moved)))
-        longer = {**harness.sizes(operation, args), operation.reduced: size + PADDING}
-        if operation.bilinear and not shapes.broken(longer, run.protocol.requires):
-            padded = [_padded(x, axis) for x, axis in zip(args, axes, strict=True)]
+        room = shapes.ranges(operation, run.protocol)[operation.reduced][1] - size
+        longer = {**harness.sizes(operation, args), operation.reduced: size + min(PADDING, room)}
+        if operation.bilinear and room > 0 and not shapes.broken(longer, run.protocol.requires):
+            padded = [_padded(x, axis, min(PADDING, room)) for x, axis in zip(args, axes, strict=True)]
             found.append(("padded", harness.call(run, padded)))
     return found
 
 
 PADDING = 48
-"""Zeros behind a sum: a multiple of the usual tiles that is no power of two."""
+"""Zeros behind a sum: a multiple of the usual tiles that is no power of two; fewer where longer sums are not declared."""
 
 
-def _padded(x: Tensor, axis: int) -> Tensor:
+def _padded(x: Tensor, axis: int, count: int) -> Tensor:
     """Zeros behind an axis."""
     shape = list(x.shape)
-    shape[axis] = PADDING
+    shape[axis] = count
     return torch.cat([x, torch.zeros(shape, dtype=torch.float32).to(x.dtype)], axis)
 
 
@@ -168,7 +191,7 @@ def polymorphism(run: Run) -> None:
 
 def _passes(run: Run, operation: Operation, dims: dict[str, int], index: int) -> bool:
     """One shape on a run of its own, whose power counts for the whole."""
-    inner = Run(run.kernel, run.declared, replace(run.protocol, asked=0), run.operation, run.limits)
+    inner = Run(run.kernel, run.declared, replace(run.protocol, asked=0), run.operation, run.limits, left=run.left)
     g = probes.generator(run.protocol.seed, 47, index)
     args = probes.draw("normal", operation.shapes(dims), run.declared.operands, g)
     harness.compare(inner, operation, args, "shape")

@@ -4,8 +4,13 @@ Model: every sum, product and quotient is rounded once, `fl(x op y) = (x op y)(1
 `FUNCTION_ROUNDOFFS` u, relative. A product of n factors `(1 + d)^(+-1)` is `1 + theta`, |theta| <= gamma_n = n u / (1 - n u), and
 `(1 + gamma_a)(1 + gamma_b) <= 1 + gamma_(a + b)` (Higham, lemma 3.1, 3.3). What these lines call F is `FUNCTION_ROUNDOFFS`.
 
-An exponential amplifies what its argument is off by: `|e^(x + a) - e^x| <= (a + a^2) e^x` for 0 <= a <= 1. Every term's
-exponential is taken once: a softmax that rescales its partial sums, block by block, has F + 2 roundings a block more.
+An exponential amplifies what its argument is off by: `|e^(x + a) - e^x| <= (a + a^2) e^x` for 0 <= a <= 1.
+
+A softmax that is declared `online` in B blocks takes exponentials against the maximum so far, and multiplies its partial sums by
+`exp(old - new)` when that rises. A term of x meets at most B such factors. Their arguments add up with its own to `max - x`, since
+the maximum only rises, so their roundings together move its exponent by at most u (max - x), as one rounding does; F + 1 roundings a
+factor are new. What underflows meanwhile is at most 4 (n + 1)(B + 1) of the smallest normal number, in a sum of at least 1: twice
+that, relative, covers it. Milakov and Gimelshein, Online normalizer calculation for softmax (2018), is the recurrence (B = n).
 """
 
 from __future__ import annotations
@@ -77,15 +82,34 @@ def _exponents(span: Fraction, shift: Fraction, d: Declared) -> Derivation:
     return exponential(shift + kept * u, f"x - max rounded once, {bounded}{before}")
 
 
+def _parts(n: int, d: Declared) -> int:
+    """Blocks of n terms, as declared."""
+    return -(-n // d.block)
+
+
+def _rescaled(n: int, d: Declared) -> tuple[int, Derivation]:
+    """Roundings that rescaling adds to a term, and what underflows in it; none of a sum in one block."""
+    blocks = _parts(n, d) if d.summation == "online" else 1
+    if blocks == 1:
+        return 0, t.NOTHING
+    lost = 8 * (n + 1) * (blocks + 1) * t.smallest_normal(d.accumulator)
+    more = blocks * (_F + 1)
+    return more, t.constant(lost, f"online in {blocks} blocks: {more} roundings more, and at most so much underflows")
+
+
 def _sum_of_exponentials(e: Derivation, n: int, d: Declared) -> Derivation:
     """Positive terms: the error of each, and of their sum."""
-    return t.compound(f"sum of {n} exponentials, gamma(F + n - 1)", e, t.gamma(_F + n - 1, d.accumulator))
+    more, lost = _rescaled(n, d)
+    said = f"sum of {n} exponentials, gamma(F + n - 1{f' + {more}' if more else ''})"
+    return t.compound(said, e, t.gamma(_F + n - 1 + more, d.accumulator), lost)
 
 
 def softmax_at(span: Fraction, shift: Fraction, n: int, d: Declared) -> Derivation:
     """Relative error of a row of n terms that span `span`, exponents off by `shift`: a term over the sum of all."""
     e = _exponents(span, shift, d)
-    term = t.compound("a term and the quotient, gamma(F + 2)", e, t.gamma(_F + 2, d.accumulator))
+    more, _ = _rescaled(n, d)
+    said = f"a term and the quotient, gamma(F + 2{f' + {more}' if more else ''})"
+    term = t.compound(said, e, t.gamma(_F + 2 + more, d.accumulator))
     return t.quotient(term, _sum_of_exponentials(e, n, d), "term over sum, (1 + term) / (1 - sum) - 1")
 
 
@@ -124,6 +148,8 @@ def _variance(x: Tensor, d: Declared, epsilon: float = 0.0) -> Derivation:
     most `sqrt(2) p u kappa n V`, of the third half the square of that, and 3/2 > sqrt(2) covers `1 + O(u)`.
     """
     n = x.shape[-1]
+    if d.summation == "pairwise":
+        return _merged(x, d, epsilon)
     p = n + 8 + 4 * t.ceil_log2(n)
     one, kappa = t.gamma(p, d.accumulator), _condition(x, epsilon)
     if one.value is None:
@@ -136,8 +162,49 @@ def _variance(x: Tensor, d: Declared, epsilon: float = 0.0) -> Derivation:
     return t.compound(f"two passes or updates of {n} terms, gamma({p})", means, one)
 
 
+def _leaves(n: int, d: Declared) -> tuple[int, int]:
+    """Roundings p of a part's mean and height h of the balanced tree of parts, as declared; a part of one term has none."""
+    size = min(d.block, n)
+    return (0 if size == 1 else size + 8 + 4 * t.ceil_log2(size)), t.ceil_log2(_parts(n, d))
+
+
+def _merged(x: Tensor, d: Declared, epsilon: float) -> Derivation:
+    """Moments of parts, merged as a balanced tree: `(1 + 3/2 q + q^2 + 2 Q + Q^2)(1 + gamma(p + 2 h + 8)) - 1`.
+
+    Parts A and B give `m = m_A + (n_B / n)(m_B - m_A)` with n_B <= n_A, or the weighted mean, and `S = S_A + S_B + c (m_B - m_A)^2`,
+    c = n_A n_B / n (Chan, Golub and LeVeque, 1983); parts come by two passes or Welford's updates. With r^2 the mean square of
+    what a node holds, by induction a mean at height k is off by `e <= gamma(p + 4 k) r`: a merge averages the errors below it,
+    which are at most `(n_A / n) r_A + (n_B / n) r_B <= r`, and adds four roundings of what the same average bounds. In S every
+    term has at most 2 h + 7 roundings, and `c (e_A + e_B)^2 <= n_A e_A^2 + n_B e_B^2` (Cauchy and Schwarz). Summed over all merges
+    that is at most `h gamma(p + 4 h)^2 Σ x^2 = Q^2 n V`, since each of h levels holds every x once: Q = sqrt(h) gamma(p + 4 h) kappa.
+    The cross terms are at most 2 Q n V by the same inequality. q = gamma(p) kappa is of the parts, as in `_variance`. Sums of two
+    passes as balanced trees stay below. Counts must be exact: nothing once `n u >= 1/2`.
+    """
+    n = x.shape[-1]
+    p, h = _leaves(n, d)
+    counts, part, top = (t.gamma(k, d.accumulator) for k in (n, p, p + 4 * h))
+    if counts.value is None or part.value is None or top.value is None:
+        return t.larger(counts, t.larger(part, top))
+    kappa, root = _condition(x, epsilon), t.root_up(Fraction(h))
+    assert root is not None
+    q, whole = part.value * kappa, root * top.value * kappa
+    said = f"{_parts(n, d)} parts merged at {h} levels, kappa = {t.shown(kappa)}: q = {t.shown(q)} of a part, Q = sqrt(h) gamma kappa"
+    means = Derivation(
+        Fraction(3, 2) * q + q**2 + 2 * whole + whole**2,
+        (*part.lines, *top.lines, f"{said} = {t.shown(whole)}: 3/2 q + q^2 + 2 Q + Q^2"),
+    )
+    count = p + 2 * h + 8
+    return t.compound(f"moments of parts of {n} terms, gamma({count})", means, t.gamma(count, d.accumulator))
+
+
+def _mean(n: int, d: Declared) -> Derivation:
+    """Of a mean and a difference from it, against mean|x|: a sum, or parts merged as a tree."""
+    p, h = _leaves(n, d) if d.summation == "pairwise" else (n, 0)
+    return t.gamma(p + 4 * h + 1, d.accumulator)
+
+
 def variance(args: list[Tensor], d: Declared) -> Derivation:
-    """Two passes or Welford's updates, relative."""
+    """Two passes, Welford's updates, or moments of parts merged as a tree where that is declared; relative."""
     return rounded(_variance(args[0], d), d)
 
 
@@ -154,7 +221,7 @@ def _root(under: Derivation, why: str) -> Derivation:
 def layer_norm(args: list[Tensor], d: Declared) -> Derivation:
     """Of a layer norm, against `(|x - mean| + mean|x|) / sqrt(variance + epsilon)`: what is added up."""
     x = args[0]
-    mean = t.gamma(x.shape[-1] + 1, d.accumulator)
+    mean = _mean(x.shape[-1], d)
     root = _root(_variance(x, d, EPSILON), "root of variance + epsilon")
     rest = t.gamma(_F + 3, d.accumulator)
     value = t.compound(

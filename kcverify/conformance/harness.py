@@ -14,6 +14,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from kcverify.conformance import form, reach, surroundings
 from kcverify.conformance.model import Declared, Derivation, Reading, Run, Verdict, exact
 from kcverify.conformance.operations import Operation, dtype, underflow
 from kcverify.conformance.tolerances import evaluate, unit_roundoff
@@ -61,19 +62,22 @@ def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | No
         kind = args[-1].dtype if args[-1].dtype.is_floating_point else torch.float32
         poison(result, result, dtype=kind, device=args[-1].device)
     try:
-        out = run.kernel(*args)
+        out = invoke(run, args)
     except Refusals as error:
-        text = str(error).strip().splitlines()
-        run.find(
-            "kernel_raised", error=type(error).__name__, reason=text[0] if text else "no reason", shapes=_shapes(args)
-        )
+        name = form.printable(type(error).__name__)
+        run.find("kernel_raised", error=name, reason=form.reason(error), shapes=_shapes(given))
+        restore(run, args, given)
         return None
-    if type(out) is not Tensor:
-        run.find("output_form", reason=f"a {type(out).__name__}, not a plain tensor")
+    restore(run, args, given)
+    wrong = form.fault(out, run.declared)
+    if wrong:
+        run.find("output_form", reason=wrong)
         return None
+    assert isinstance(out, Tensor)
+    other = form.format_fault(out, run.declared, run.operation == "cast")
+    if other:
+        run.find("output_form", reason=other)
     copy = out.detach().clone()
-    if any(not same_bits(a, b) for a, b in zip(args, given, strict=True)):
-        run.find("inputs_changed", shapes=_shapes(args))
     if result is not None and tuple(copy.shape) != tuple(result):
         run.find("output_form", reason=f"shape {tuple(copy.shape)}, not {tuple(result)}")
         return None
@@ -83,6 +87,30 @@ def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | No
     if out.numel() <= HELD_SIZE:
         run.held[:] = [*run.held[-HELD:], (out.detach(), copy, _shapes(args))]
     return copy.to("cpu")
+
+
+def invoke(run: Run, args: list[Tensor]) -> object:
+    """What the kernel returns. Settings of the process that it leaves changed hold for its own calls alone."""
+    ours = surroundings.read()
+    if run.left is not None:
+        surroundings.put(run.left)
+    try:
+        return run.kernel(*args)
+    finally:
+        left = surroundings.read()
+        surroundings.put(ours)
+        run.left = None if left == ours else left
+        if run.left is not None:
+            run.notes.append(f"the kernel changes the process: {left.differing(ours)}; kept from the oracle")
+
+
+def restore(run: Run, args: list[Tensor], given: list[Tensor]) -> None:
+    """Operands as they were, their change a finding."""
+    changed = [(x, old) for x, old in zip(args, given, strict=True) if not same_bits(x, old)]
+    for x, old in changed:
+        x.data = old
+    if changed:
+        run.find("inputs_changed", shapes=_shapes(given))
 
 
 def _later(run: Run, out: Tensor, copy: Tensor, args: list[Tensor]) -> None:
@@ -110,13 +138,26 @@ def ratio(error: Tensor, magnitude: Tensor, floor: float) -> Fraction | None:
     return exact(parts.max()) if parts.numel() else Fraction(0)
 
 
-def oracle_slack(operation: Operation, args: list[Tensor]) -> Fraction:
-    """How far the float64 oracle may be off, as a multiple of the magnitude: a generous count of roundings."""
+def norm(x: Tensor) -> Tensor:
+    """Frobenius norm, its squares taken near 1: neither those of the largest nor of the smallest numbers leave the range."""
+    peak = x.abs().max() if x.numel() else x.new_zeros(())
+    if not bool(torch.isfinite(peak)) or not bool(peak):
+        return peak
+    scale = torch.exp2(torch.floor(torch.log2(peak)).clamp(-1020, 1020))
+    return (x / scale).norm() * scale
+
+
+def oracle_slack(operation: Operation, args: list[Tensor], fine: bool = False) -> Fraction:
+    """How far the float64 oracle may be off, as a multiple of the magnitude: a generous count of roundings.
+
+    `fine` where what it lacks was added in doubled sums: the square of that count.
+    """
     if operation.bilinear and all(
         bool((x == x.round()).all()) and float(x.abs().amax() if x.numel() else 0) <= 2**20 for x in args
     ):
         return Fraction(0)  # whole numbers: sums of their products are exact in float64
-    return (4 * max(args[0].shape[-1:] or (1,)) + 64) * _ORACLE
+    count = (4 * max(args[0].shape[-1:] or (1,)) + 64) * _ORACLE
+    return count**2 if fine else count
 
 
 def compare(
@@ -130,11 +171,9 @@ def compare(
     out = call(run, args, operation.oracle(*wides).shape)
     if out is None:
         return None
-    if operation.name == "cast" and out.dtype is not dtype(run.declared.output):
-        run.find("output_form", reason=f"{str(out.dtype).removeprefix('torch.')}, not {run.declared.output}")
-        return None
     got, expected = wide(out), operation.oracle(*wides)
-    at = Point(operation, wides, expected, run.declared)
+    kept = within_range(run, operation, wides, expected)
+    at = Point(operation, wides, expected, run.declared, _beyond(operation, wides, run.declared), kept)
     limits = _limits(run, at, tolerance)
     found = []
     for kind, limit in limits:
@@ -143,6 +182,22 @@ def compare(
     run.read(*found)
     power(run, expected, wides[0], lambda y: all(_below(at.measure(kind, y), limit) for kind, limit in limits))
     return all(reading.verdict is Verdict.WITHIN for reading in found)
+
+
+def within_range(run: Run, operation: Operation, wides: list[Tensor], expected: Tensor) -> Tensor:
+    """Which results are compared: not those where the declared formats overflow, which are counted."""
+    kept = reach.inside(operation, wides, expected, run.declared)
+    if not bool(kept.all()):
+        d = run.declared
+        run.notes.append(f"results beyond the range of {d.accumulator} sums or of {d.output} are not compared")
+    return kept
+
+
+def _beyond(operation: Operation, wides: list[Tensor], d: Declared) -> Tensor | None:
+    """For sums and results in float64, which the oracle's own float64 could not judge."""
+    if operation.beyond is None or not d.output == d.accumulator == "float64":
+        return None
+    return operation.beyond(*wides)
 
 
 def _limits(run: Run, at: Point, given: Derivation | None) -> list[tuple[str, Derivation]]:
@@ -174,20 +229,29 @@ def sizes(operation: Operation, args: list[Tensor]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Point:
-    """One comparison: operands, float64 oracle; measures an answer by the kind of error that a contract names."""
+    """One comparison: operands, float64 oracle; measures an answer by the kind of error that a contract names.
+
+    `beyond` is what the exact result has beyond the oracle's, where the kernel is as fine as the oracle; `kept` are the results
+    that count, all of them where it is None.
+    """
 
     operation: Operation
     args: list[Tensor]
     expected: Tensor
     declared: Declared
+    beyond: Tensor | None = None
+    kept: Tensor | None = None
 
     def measure(self, kind: str, got: Tensor) -> Fraction | None:
         """The error of an answer, None when it is not finite."""
-        return self._of(kind, got - self.expected, got)
+        error = got - self.expected
+        error = error if self.beyond is None else error - self.beyond
+        return self._of(kind, error if self.kept is None else torch.where(self.kept, error, 0.0), got)
 
     def slack(self, kind: str) -> Fraction:
         """The same error for what the oracle itself may be off by."""
-        room = self.operation.magnitude(*self.args) * float(oracle_slack(self.operation, self.args))
+        fine = self.beyond is not None
+        room = self.operation.magnitude(*self.args) * float(oracle_slack(self.operation, self.args, fine))
         return Fraction(0) if kind == "mismatch_rate" else self._of(kind, room, self.expected) or Fraction(0)
 
     def _of(self, kind: str, error: Tensor, got: Tensor) -> Fraction | None:
@@ -196,10 +260,11 @@ class Point:
         match kind:
             case "backward_error":
                 product = self.operation.bilinear and self.operation.reduced and len(self.args) == 2
-                size = self.args[0].norm() * self.args[1].norm() if product else magnitude.norm()
-                return ratio((error.abs() - floor).clamp_min(0).norm().reshape(1), size.reshape(1), 0.0)
+                size = norm(self.args[0]) * norm(self.args[1]) if product else norm(magnitude)
+                return ratio(norm((error.abs() - floor).clamp_min(0)).reshape(1), size.reshape(1), 0.0)
             case "forward_error":
-                return ratio((error.abs() - floor).clamp_min(0).norm().reshape(1), self.expected.norm().reshape(1), 0.0)
+                over = norm((error.abs() - floor).clamp_min(0))
+                return ratio(over.reshape(1), norm(self.expected).reshape(1), 0.0)
             case "relative_error":
                 return ratio(error, self.expected, floor)
             case "absolute_error":
@@ -209,7 +274,8 @@ class Point:
                 return ratio(error, place * float(unit_roundoff(self.declared.output)), 0.0)
             case "mismatch_rate":
                 rounded = wide(self.expected.to(dtype(self.declared.output)))
-                return exact((got != rounded).double().mean())
+                wrong = got != rounded
+                return exact((wrong if self.kept is None else wrong & self.kept).double().mean())
         return ratio(error, magnitude, floor)
 
 

@@ -20,10 +20,12 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 
 from kcverify.conformance import adapters as a
-from kcverify.conformance import samples
+from kcverify.conformance import dynamic4, grouped, samples, surroundings
+from kcverify.conformance.form import printable, reason
 from kcverify.conformance.later import Later, missing
 from kcverify.conformance.model import Declared, Function, Protocol
 from kcverify.conformance.operations import LIBRARY_FORMATS, base
+from kcverify.conformance.probes import NARROW, SAMPLED, unfit
 from kcverify.conformance.table import ROWS as CLASSES
 from kcverify.conformance.table import KernelClass
 from kcverify.diagnostics import input_error
@@ -48,6 +50,15 @@ def _interpreter() -> str:
 
 def _gpu_triton() -> str:
     return missing("triton") or _cuda()
+
+
+def _operator(name: str) -> str:
+    """Why torch's operator is not at hand on a processor."""
+    try:
+        found = torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", "CPU")
+    except RuntimeError:
+        return f"torch {torch.__version__} has no {name}"
+    return "" if found else f"torch has no processor kernel of {name}: it needs a GPU"
 
 
 def _engine(name: str) -> str:
@@ -83,11 +94,10 @@ class Row:
     def protocol(self, row: KernelClass) -> Protocol:
         """The class's protocol in the kernel's range of shapes."""
         p = row.protocol
-        names = tuple(n for n in p.distributions if self.declared.inputs not in _NARROW or n == "normal")
+        d = self.declared
+        drawn = SAMPLED if d.inputs in NARROW else p.distributions
+        names = tuple(n for n in drawn if not unfit(n, d.each, d.output))
         return Protocol(self.trials or p.trials, names, p.seed, p.confidence, self.shapes or p.shapes, p.requires)
-
-
-_NARROW = ("float8_e4m3fn", "float8_e5m2", "int8")
 
 
 def _float(name: str) -> Declared:
@@ -103,6 +113,12 @@ _NARROW_OUT = Declared("float8_e4m3fn", "float32", "float8_e4m3fn")
 _ONE = ("C-PRC-01",)
 _SMALL = (("m", 1, 16), ("n", 16, 32), ("k", 16, 64))
 _OUT = {"fp8": "bfloat16", "int8_bf16": "bfloat16", "int4_bf16": "bfloat16", "bfloat16": "bfloat16"}
+_FINE = ("C-PRC-01", "C-PRC-03", "C-PRC-04", "C-ORD-02", "C-CMP-03", "C-EXC-01")
+"""Classes whose limits are 0, or against an oracle that doubled sums complete."""
+_GROUPS = (("m", 1, 16), ("n", 16, 32), ("k", 64, 64))
+_DOUBLED = (("m", 1, 32), ("n", 2, 32), ("k", 2, 128))
+_GROUPED = (("m", 1, 48), ("n", 8, 64), ("k", 8, 512))
+_ALIGNED = (("m", 48, 48), ("n", 32, 32), ("k", 64, 64))
 _FEW = (("m", 1, 4), ("n", 2, 8), ("k", 4, 128))
 _TILES = (("m", 1, 20), ("n", 1, 20), ("k", 1, 96))
 _INTERPRETED = (("TRITON_INTERPRET", "1"),)
@@ -144,6 +160,12 @@ TORCH: tuple[Row, ...] = (
     Row("scaled_mm.e4m3", "matmul", a.scaled_mm_e4m3, _NARROW_OUT, "e4m3 out, asked for", _ONE, _SMALL),
     Row("scaled_mm.scale_result", "matmul", a.scaled_mm_result, _NARROW_OUT, "the processor build divides by scale_result", _ONE, _SMALL),
     Row("scaled_mm.default", "matmul", a.scaled_mm_default, _E4M3, "e4m3 out", _ONE),
+    *(Row(f"{op}.float64", op, kernel, Declared("float64", "float64", "float64"), "judged by doubled sums", _FINE, _DOUBLED) for op, kernel in (("matmul", samples.matmul_good), ("linear", F.linear))),
+    *(replace(row, classes=(*_PACKED, "C-EXC-01"), note="a weight a group", needs=partial(_operator, "_grouped_mm"), shapes=_GROUPED)
+      for row in _each("grouped_mm", "matmul", grouped.grouped_mm, ("float32", "bfloat16"))),
+    Row("scaled_grouped_mm", "matmul", grouped.scaled_grouped_mm, _E4M3, "a weight and scales a group", _ONE, _ALIGNED, needs=partial(_operator, "_scaled_grouped_mm")),
+    *(Row(f"dyn_quant_4bit.{name}", f"linear:dynamic4_{name}", partial(dynamic4.product, name), _F32, f"4-bit weights, a scale a {scale}; int8 inputs, a scale and a zero a row", _PACKED, _GROUPS, needs=partial(_operator, "_dyn_quant_matmul_4bit"))
+      for name, scale in (("groups", "group of 32"), ("rows", "row"))),
     *(Row(f"format.{k.name}", f"linear:{k.name}", a.of_format(k.name), Declared("float32", "float32", _OUT.get(k.name, "float32")), k.note, _PACKED) for k in KERNELS),
     Row("embedding", "embedding", samples.embedding_good, _F32), Row("indexing", "embedding", a.lookup, _F32, "negative indices count from the end"),
     Row("index_select", "embedding", a.index_select, _F32), Row("gather", "embedding", a.gather, _F32),
@@ -162,8 +184,8 @@ EMULATED: tuple[Row, ...] = (
 )  # fmt: skip
 
 COMPILED: tuple[Row, ...] = tuple(
-    Row(f"{name}.compiled", name, kernel, _F32, "eager against torch.compile", ("C-CMP-01",), (("m", 16, 16), ("n", 96, 96)), risky=True, needs=_compiler)
-    for name, kernel in (("layer_norm", a.layer_norm_compiled), ("softmax", a.softmax_compiled))
+    Row(f"{name}.compiled", name, kernel, _F32, "eager against torch.compile", ("C-CMP-01",), (("m", 16, 16), ("n", 96, 96), ("k", 64, 64)), risky=True, needs=_compiler)
+    for name, kernel in a.COMPILED.items()
 )  # fmt: skip
 
 
@@ -183,8 +205,8 @@ def _library(library: str, name: str) -> Row:
     )
 
 
-_GROUPS = (("m", 1, 16), ("n", 16, 32), ("k", 64, 64))
-_NOTES = {("bitsandbytes", "int8"): ": scales by 6.200124e-05 for 1/127^2 = 6.2000124e-05, off by 1.8e-5"}
+_SCALE = ": scales by 6.200124e-05 for 1/127^2 = 6.2000124e-05, off by 1.8e-5"
+_NOTES = {("bitsandbytes", "int8"): _SCALE, ("bitsandbytes", "linear8"): f", Linear8bitLt{_SCALE}"}
 LIBRARIES: tuple[Row, ...] = (
     *(_library(library, name) for library, name in LIBRARY_FORMATS),
     *(
@@ -255,7 +277,7 @@ TRITON: tuple[Row, ...] = tuple(
 )  # fmt: skip
 
 _ON_CUDA = (
-    "matmul.", "linear.", "softmax.", "layer_norm.", "rms_norm.", "attention.", "sum.", "logsumexp.", "int_mm", "scaled_mm", "format.", "cast.",
+    "matmul.", "linear.", "softmax.", "layer_norm.", "rms_norm.", "attention.", "sum.", "logsumexp.", "int_mm", "scaled_", "format.", "cast.",
 )  # fmt: skip
 _NOT_ON_CUDA = (
     "matmul.int8",
@@ -276,25 +298,34 @@ BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
 SURVEY: tuple[tuple[Row, KernelClass], ...] = tuple((k, c) for k in ROWS for c in CLASSES if k.applies(c))
 
 
+_LEFT: dict[str, surroundings.Settings] = {}
+"""Settings of the process as a module's first import left them: later ones run nothing of it."""
+
+
 def find(name: str) -> Function:
     """A kernel by the table's name or as `module:function`, looked for in the working directory too.
 
-    Raises InputError: `kernel_not_found`.
+    What its module changes about the process at import holds for the kernel's calls alone. Raises InputError: `kernel_not_found`.
     """
     if name in BY_NAME:
         return BY_NAME[name].kernel
     module, path = split(name)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    ours = surroundings.read()
     try:
         found: object = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
+        own = _LEFT.setdefault(module, surroundings.read())
     except (Exception, SystemExit) as error:  # a module of the user's may raise anything
-        raise input_error("kernel_not_found", kernel=name, reason=f"{type(error).__name__}: {error}") from error
+        said = f"{printable(type(error).__name__)}: {reason(error)}"
+        raise input_error("kernel_not_found", kernel=name, reason=said) from error
+    finally:
+        surroundings.put(ours)
     if not callable(found):
         raise input_error("kernel_not_found", kernel=name, reason="not callable")
-    return found
+    return found if own == ours else surroundings.within(found, own)
 
 
 def split(name: str) -> tuple[str, str]:

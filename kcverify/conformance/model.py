@@ -59,12 +59,13 @@ class Reading:
 
     @property
     def verdict(self) -> Verdict:
-        """Within only if value plus slack is, violated only if value minus slack is."""
+        """Within only if value plus slack is, violated only if value minus slack is; what is exact is so in float64 too."""
         if self.tolerance.value is None:
             return Verdict.UNDER_SPECIFIED
-        if self.value is None or self.value - self.slack > self.tolerance.value:
+        slack = self.slack if self.tolerance.value else Fraction(0)
+        if self.value is None or self.value - slack > self.tolerance.value:
             return Verdict.VIOLATION
-        return Verdict.WITHIN if self.value + self.slack <= self.tolerance.value else Verdict.INCONCLUSIVE
+        return Verdict.WITHIN if self.value + slack <= self.tolerance.value else Verdict.INCONCLUSIVE
 
     def data(self) -> dict[str, Any]:
         """As JSON data."""
@@ -76,7 +77,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a kernel is declared to be: formats, behaviour words, device. `formats` are of operands that differ, in order."""
+    """What a kernel is declared to be: formats, behaviour words, device. `formats` are of operands that differ, in order.
+
+    `block` is how many terms a part has where `summation` is online, or pairwise over moments.
+    """
 
     inputs: str = "float32"
     accumulator: str = "float32"
@@ -88,11 +92,17 @@ class Declared:
     summation: str = "sequential"
     formats: tuple[str, ...] = ()
     device: str = "cpu"
+    block: int = 1
 
     @property
     def operands(self) -> str | tuple[str, ...]:
         """Format of every operand, or of each one."""
         return self.formats or self.inputs
+
+    @property
+    def each(self) -> tuple[str, ...]:
+        """The formats of all operands."""
+        return self.formats or (self.inputs,)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,8 @@ class Protocol:
 class Run:
     """A kernel under a check and what was found so far. `limits` are a contract's own; without them the derived one holds.
 
-    `held` are the last results as the kernel gave them, with copies: they must not change at later calls.
+    `held` are the last results as the kernel gave them, with copies: they must not change at later calls. `left` are the
+    settings of the process that the kernel's last call left, None where it changed none.
     """
 
     kernel: Function
@@ -134,6 +145,7 @@ class Run:
     findings: list[Diagnostic] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     held: list[tuple[Tensor, Tensor, str]] = field(default_factory=list)
+    left: Any = None
     powerless: int = 0
     powered: int = 0
     draws: int = 0

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kcverify.conformance import errors
+from kcverify.conformance import doubled, dynamic4, errors
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.later import Later
 from kcverify.conformance.model import Declared, Derivation
@@ -32,7 +32,8 @@ class Operation:
 
     `reduced` names the dimension that is summed over; `unfused` is the operation as steps of its own, in the operands'
     format; `rowwise` says that rows of the first operand are independent; `bilinear`, that a
-    power of two in the first operand comes out as it is.
+    power of two in the first operand comes out as it is. `beyond` is what the exact result has beyond the oracle's, for kernels
+    that are as fine as the oracle.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Operation:
     unfused: Callable[..., Tensor] | None = None
     rowwise: bool = True
     bilinear: bool = False
+    beyond: Callable[..., Tensor] | None = None
 
 
 def _centred(x: Tensor) -> Tensor:
@@ -114,12 +116,12 @@ def _linear_shapes(dims: Dims) -> tuple[Shape, ...]:
 ROWS: tuple[Operation, ...] = (
     Operation(
         "matmul", ("m", "n", "k"), _product_shapes, lambda a, b: a @ b, lambda a, b: a.abs() @ b.abs(), errors.product, "k",
-        lambda a, b: (a.float()[:, :, None] * b.float()[None]).sum(1).to(a.dtype), bilinear=True,
+        lambda a, b: (a.float()[:, :, None] * b.float()[None]).sum(1).to(a.dtype), bilinear=True, beyond=doubled.beyond,
     ),
     Operation(
         "linear", ("m", "n", "k"), _linear_shapes, lambda x, w: x @ w.mT,
         lambda x, w: x.abs() @ w.abs().mT, errors.product, "k", lambda x, w: (x.float() @ w.float().mT).to(x.dtype),
-        bilinear=True,
+        bilinear=True, beyond=lambda x, w: doubled.beyond(x, w.mT),
     ),
     Operation(
         "sum", ("n",), lambda s: ((s["n"],),), lambda x: x.sum(-1), lambda x: x.abs().sum(-1), errors.total, "n", rowwise=False, bilinear=True,
@@ -237,9 +239,15 @@ def _elsewhere(library: str, name: str, unfused: str = "") -> Stored:
     return Stored(f"{library}_{name}", weights, inputs, size, Later(place, unfused, name) if unfused else None)
 
 
+def _dynamic(name: str) -> Stored:
+    """torch's 4-bit weights under inputs that are quantised a row at a time."""
+    weights, inputs = partial(dynamic4.weights, name), partial(dynamic4.inputs, name)
+    return Stored(f"dynamic4_{name}", weights, inputs, lambda w: weights(w).abs())
+
+
 LIBRARY_FORMATS = (
     *(("torchao", name) for name in ("int8", "w8a8", "w8a8_narrow", "fp8", "int4", "a8int4")),
-    *(("bitsandbytes", name) for name in ("nf4", "fp4", "int8")),
+    *(("bitsandbytes", name) for name in ("nf4", "fp4", "int8", "linear8")),
 )
 """Formats of torchao and bitsandbytes, where those are installed."""
 
@@ -247,6 +255,7 @@ PACKED: dict[str, Operation] = {
     f"linear:{row.name}": packed(row)
     for row in (
         *(_of_kernel(row) for row in KERNELS),
+        *(_dynamic(name) for name in dynamic4.FORMATS),
         *(_elsewhere(library, name, "eager" if library == "torchao" else "") for library, name in LIBRARY_FORMATS),
     )
 }
@@ -262,9 +271,11 @@ def base(name: str) -> str:
 
 
 def underflow(operation: Operation, args: list[Tensor], d: Declared) -> float:
-    """What numbers below the smallest normal one may add: one such number for every term and for the result."""
+    """What numbers below the smallest normal one may add: as much as each term's roundings there lose, and the result's."""
     terms = args[0].shape[-1] if operation.reduced else 1
-    return float(terms * t.smallest_normal(d.accumulator) + t.smallest_normal(d.output))
+    flush = d.denormals == "flush"
+    each = t.FUNCTION_ROUNDOFFS * t.lost(d.accumulator, flush)
+    return float(terms * each + t.lost(d.output, flush))
 
 
 def dtype(name: str) -> torch.dtype:

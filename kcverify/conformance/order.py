@@ -44,6 +44,9 @@ def reduction(run: Run) -> None:
             kept = [r for r in results if r is not None]
             if len(kept) < len(results):
                 return
+            wides = [harness.wide(x)]
+            if not bool(harness.within_range(run, operation, wides, operation.oracle(*wides)).all()):
+                continue
             floor = 2 * underflow(operation, [x], d)
             for by, limit in spread_limits(x.shape[-1], run):
                 value = spread_of(kept, x, floor, by)
@@ -136,8 +139,10 @@ def variants(run: Run, operation: Operation, args: list[Tensor]) -> list[tuple[s
         finally:
             torch.set_num_threads(threads)
     if operation.rowwise:
-        for size in (1, 2, 16):
-            if size < args[0].shape[0]:
+        low = shapes.ranges(operation, run.protocol)["m"][0]
+        for size in sorted({low, 1, 2, 16}):
+            smaller = {**harness.sizes(operation, args), "m": size}
+            if low <= size < args[0].shape[0] and not shapes.broken(smaller, run.protocol.requires):
                 part = slice(0, size)
                 batch = [args[0][part].clone(), *args[1:]]
                 found.append((f"batch of {size}", harness.call(run, batch), part))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,13 @@ KEYS = (
     "readings", "calibration", "findings", "verdict", "reproduce",
 )  # fmt: skip
 """Keys of an entry; the published schema is `docs/answers.schema.json`, definition `conformance_entry`."""
+
+
+VERDICTS = ("within_tolerance", "violation", "under_specified", "inconclusive")
+_ROUNDED = Fraction(1, 2**50)
+_EXACT = re.compile(r"[0-9]{1,4000}(/[0-9]{1,4000})?")
+"""Without an exponent: one of ten characters can stand for gigabytes."""
+_TEXTS = ("class", "operation", "kernel", "verdict")
 
 
 def entry(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +58,7 @@ def load(path: str) -> dict[str, Any]:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise input_error("entry_invalid", file=path, reason=f"it is larger than {LARGEST >> 20} MiB")
-        found = json.loads(content)
+        found = json.loads(content, parse_constant=_no_number, object_pairs_hook=_once)
     except OSError as error:
         raise input_error("entry_invalid", file=path, reason=(error.strerror or str(error)).lower()) from error
     except (ValueError, RecursionError) as error:
@@ -60,7 +69,64 @@ def load(path: str) -> dict[str, Any]:
     nested = [k for k in ("contract", "machine") if not isinstance(found.get(k), dict)]
     if missing or nested or not isinstance(found["readings"], list):
         raise input_error("entry_invalid", file=path, reason=f"without {', '.join([*missing, *nested]) or 'readings'}")
+    texts = {k: found[k] for k in _TEXTS} | {f"contract.{k}": found["contract"].get(k, "") for k in ("name", "digest")}
+    wrong = [key for key, value in texts.items() if not isinstance(value, str)]
+    if wrong:
+        raise input_error("entry_invalid", file=path, reason=f"its {wrong[0]} is no text")
+    said = _contradiction(found["readings"], found["verdict"])
+    if said:
+        raise input_error("entry_invalid", file=path, reason=said)
     return found
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _contradiction(readings: list[Any], verdict: str) -> str:
+    """Why verdicts do not follow from the numbers beside them, empty where they do: an entry that was edited says so itself."""
+    if verdict not in VERDICTS:
+        return f"its verdict is none of {', '.join(VERDICTS)}"
+    for i, one in enumerate(readings):
+        try:
+            allowed = _follows(one["value"], one["slack"], one["tolerance"]["exact"])
+            if one["verdict"] not in allowed or not isinstance(one["name"], str):
+                return f"reading {i + 1} does not say what follows from its numbers: {min(allowed)}"
+        except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+            return f"reading {i + 1} has no name, value, slack and tolerance"
+    worst = {one["verdict"] for one in readings}
+    if verdict == "within_tolerance" and worst - {verdict}:
+        return f"it is {verdict}, but a reading is {min(worst - {verdict})}"
+    if "violation" in worst and verdict == "inconclusive":
+        return "it is inconclusive, but a reading is violation"
+    return ""
+
+
+def _follows(value: float | None, slack: float, exact: str | None) -> set[str]:
+    """Verdicts of a reading; two where the slack, rounded to a double here, may decide."""
+    if exact is None:
+        return {"under_specified"}
+    if not isinstance(exact, str) or not _EXACT.fullmatch(exact):
+        raise ValueError("its tolerance is no fraction")
+    limit = Fraction(exact)
+    if value is None:
+        return {"violation"}
+    found = set()
+    for room in (Fraction(slack) * f if limit else Fraction(0) for f in (1 - _ROUNDED, 1 + _ROUNDED)):
+        beyond, within = Fraction(value) - room > limit, Fraction(value) + room <= limit
+        found.add("violation" if beyond else "within_tolerance" if within else "inconclusive")
+    return found
+
+
+def _limit(reading: Mapping[str, Any]) -> Any:
+    return reading["tolerance"].get("value") if reading else None
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) -> dict[str, Any]:
@@ -78,7 +144,9 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) 
     ]
     left, right = ({str(r.get("name")): r for r in x["readings"] if isinstance(r, dict)} for x in (a, b))
     for name in dict.fromkeys((*left, *right)):
-        pairs.append((name, left.get(name, {}).get("value"), right.get(name, {}).get("value")))
+        one, other = left.get(name, {}), right.get(name, {})
+        pairs.append((name, one.get("value"), other.get("value")))
+        pairs.append((f"{name}: tolerance", _limit(one), _limit(other)))
     pairs.append(("verdict", a["verdict"], b["verdict"]))
     rows = [{"name": n, "a": x, "b": y} for n, x, y in pairs if x != y]
     return {

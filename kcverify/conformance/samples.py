@@ -9,6 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from kcverify.conformance import samples_blocks
 from kcverify.conformance.model import Function
 from kcverify.conformance.operations import EPSILON
 
@@ -52,10 +53,22 @@ def matmul_by_rows(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _by_rows(a: Tensor, b: Tensor) -> Tensor:
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype)
+    kind = torch.promote_types(a.dtype, torch.float32)
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=kind)
     for i in range(a.shape[1]):
-        total = total + a[:, i : i + 1] * b[i]
-    return total
+        total = total + a[:, i : i + 1].to(kind) * b[i].to(kind)
+    return total.to(a.dtype)
+
+
+def matmul_short_batch(a: Tensor, b: Tensor) -> Tensor:
+    """Leaves half of the sum out when few rows are given: no agreement of any kind between batches."""
+    half = a.shape[1] // 2 if a.shape[0] <= 2 else a.shape[1]
+    return a[:, :half] @ b[:half]
+
+
+def matmul_clipped(a: Tensor, b: Tensor) -> Tensor:
+    """Operands are clipped at 4: right for friendly numbers, no longer when they are scaled."""
+    return a.clamp(-4, 4) @ b
 
 
 def matmul_split(a: Tensor, b: Tensor, schedule: int = 0) -> Tensor:
@@ -281,6 +294,17 @@ def linear_narrow(x: Tensor, w: Tensor) -> Tensor:
     return matmul_narrow(x, w.mT)
 
 
+def narrower(kernel: Function) -> Function:
+    """Its sums end in e5m2: a fault where sums of 8 bits are declared."""
+
+    def in_e5m2(*args: Tensor) -> Tensor:
+        out: Tensor = kernel(*args)
+        return out.float().to(torch.float8_e5m2).to(out.dtype)
+
+    in_e5m2.__name__ = f"{kernel.__name__}, ended in e5m2"
+    return in_e5m2
+
+
 def linear_tiled_only(x: Tensor, w: Tensor) -> Tensor:
     """The tail of sums that are no multiple of 16 is dropped."""
     return matmul_tiled_only(x, w.mT)
@@ -335,6 +359,7 @@ def matmul_truncated(a: Tensor, b: Tensor) -> Tensor:
 PAIRS: dict[tuple[str, str], tuple[Function, Function]] = {
     ("C-PRC-01", "cast"): (cast_truncating, cast_good),
     ("C-PRC-02", "logsumexp"): (logsumexp_unshifted, logsumexp_wide),
+    ("C-PRC-02", "variance"): (samples_blocks.variance_raw, samples_blocks.variance_tree),
     ("C-PRC-01", "sum"): (sum_narrow, sum_good),
     ("C-CMP-03", "matmul"): (matmul_tiled_only, matmul_good),
     ("C-PRC-01", "linear"): (linear_narrow, linear_good),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from kcverify.conformance.model import Protocol, Run
-from kcverify.conformance.probes import DISTRIBUTIONS
+from kcverify.conformance.model import Declared, Protocol, Run
+from kcverify.conformance.probes import DISTRIBUTIONS, unfit
 from kcverify.elaborate.kernel import KernelContract
 
 CALIBRATION_TRIALS = 4
@@ -24,15 +24,25 @@ class Effort:
     device: str = ""
 
 
-def protocol(contract: KernelContract, default: Protocol, effort: Effort) -> Protocol:
-    """The contract's protocol, the class's where it has none: its draws are shared out evenly over its distributions."""
+def protocol(contract: KernelContract, default: Protocol, effort: Effort, d: Declared) -> Protocol:
+    """The contract's protocol, the class's where it has none: its draws are shared out evenly over its distributions.
+
+    Those that make no sense for the declared formats are left out (`left_out` says why).
+    """
     p = contract.protocol
-    names = tuple(n for n in p.distributions if n in DISTRIBUTIONS) or default.distributions
+    known = tuple(n for n in p.distributions if n in DISTRIBUTIONS) or default.distributions
+    names = tuple(n for n in known if not unfit(n, d.each, d.output)) or ("normal",)
     wanted = effort.trials if effort.trials is not None else p.trials
     trials = max(-(-wanted // len(names)), 1) if wanted else default.trials
     until = None if effort.seconds is None else time.monotonic() + effort.seconds
     ranges = contract.scope.shapes or default.shapes
     return Protocol(trials, names, p.seed or default.seed, p.confidence, ranges, contract.requires, p.trials, until)
+
+
+def left_out(contract: KernelContract, d: Declared) -> list[str]:
+    """Distributions of a contract that are not drawn, each with the reason."""
+    found = {n: unfit(n, d.each, d.output) for n in contract.protocol.distributions}
+    return [f"{name} is not drawn: {reason}" for name, reason in found.items() if reason]
 
 
 def calibrating(one: Protocol) -> Protocol:

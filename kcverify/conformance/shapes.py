@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from math import prod
 
 import torch
 
@@ -18,20 +19,23 @@ DEFAULTS = {"m": (1, 48), "n": (2, 64), "k": (2, 512)}
 LARGEST_WORK = 2**23
 """Products of dimensions beyond it are halved until they fit: the oracle is float64 on a processor."""
 
+LARGEST_OPERAND = 2**27
+"""Elements of an operand or a result: 1 GiB in float64, of which a check holds several."""
+
 _DRAWS = 500
 Dims = dict[str, int]
 
 
 def ranges(operation: Operation, protocol: Protocol) -> dict[str, tuple[int, int]]:
-    """Range of every dimension of the operation."""
-    declared = {name: (low, high) for name, low, high in protocol.shapes}
+    """Range of every dimension of the operation; what lies beyond any shape that is drawn is cut off."""
+    declared = {name: (low, min(high, max(low, LARGEST_WORK))) for name, low, high in protocol.shapes}
     return {name: declared.get(name, DEFAULTS[name]) for name in operation.dims}
 
 
 def fitting(dims: Dims, least: dict[str, tuple[int, int]], work: int = LARGEST_WORK) -> Dims:
     """The same shape with its largest dimensions halved until the work fits, never below the declared least."""
     out = dict(dims)
-    while torch.Size(out.values()).numel() > work:
+    while prod(out.values()) > work:
         name = max(out, key=lambda d: out[d] / max(least[d][0], 1))
         if out[name] <= least[name][0]:
             break
@@ -82,6 +86,14 @@ def allowed(dims: Dims, least: dict[str, tuple[int, int]], requires: tuple[Condi
         if not broken(drawn, requires):
             return drawn
     return out
+
+
+def too_large(operation: Operation, protocol: Protocol) -> int:
+    """Elements of the largest operand or result of the smallest declared shape, 0 where it can be drawn."""
+    least = {name: low for name, (low, _) in ranges(operation, protocol).items()}
+    result = [least[name] for name in ("m", "n") if name in least]
+    most = max(prod(shape) for shape in (*operation.shapes(least), result))
+    return most if most > LARGEST_OPERAND else 0
 
 
 def unreachable(operation: Operation, protocol: Protocol) -> bool:

@@ -114,7 +114,7 @@ def residual(
 ) -> tuple[Fraction | None, Fraction | None]:
     """The worst residual of ones, of normal and of uniform draws at a size, None if not finite; and the limit there."""
     dims = _at(run, operation, dimension, wanted)
-    inner = Run(run.kernel, run.declared, run.protocol, run.operation, run.limits)
+    inner = Run(run.kernel, run.declared, run.protocol, run.operation, run.limits, left=run.left)
     for name in ("identical", "normal", "uniform"):
         g = probes.generator(run.protocol.seed, 61, replicate, wanted, DISTRIBUTION[name])
         harness.compare(inner, operation, probes.draw(name, operation.shapes(dims), run.declared.operands, g), name)

@@ -34,6 +34,18 @@ def smallest_normal(name: str) -> Fraction:
     return Fraction(2) ** BY_NAME[name].smallest if name in BY_NAME else Fraction(0)
 
 
+_TINY = Fraction(1, 2**100)
+
+
+def lost(name: str, flush: bool) -> Fraction:
+    """What one rounding below the smallest normal number may lose: a step there, all of the number where it is flushed.
+
+    Functions of formats whose smallest normal number is below 2^-100 may flush undeclared: nothing depends on it.
+    """
+    least = smallest_normal(name)
+    return least if flush or least < _TINY else 2 * least * unit_roundoff(name)
+
+
 def gamma(count: int, name: str) -> Derivation:
     """`n u / (1 - n u)`: n roundings in a row. Says nothing once `n u >= 1/2`."""
     u = unit_roundoff(name)
@@ -141,7 +153,7 @@ def evaluate(term: Term, dims: Mapping[str, int], derive: Derive | None = None) 
     `derived(format)` is what the operation's own derivation gives at the operands; without operands it says nothing.
     """
     match term:
-        case Constant(value):
+        case Constant(value) if abs(value) <= _LARGEST:
             return Derivation(value, ())
         case Symbol(name) if name in dims:
             return Derivation(Fraction(dims[name]), ())
@@ -210,12 +222,22 @@ def _binary(operator: str, left: Derivation, right: Derivation) -> Derivation:
     if a is None or b is None or (operator in "/%" and b == 0):
         return Derivation(None, lines)
     if operator == "^":
-        small = b.denominator == 1 and abs(b) <= 200
+        small = b.denominator == 1 and abs(b) <= 200 and _bits(a) * abs(b) <= _MOST_BITS
         return Derivation(a ** int(b) if small and (a or b >= 0) else None, lines)
     found = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a, "%": a % b if b else a}[operator]
+    if _bits(found) > _MOST_BITS or abs(found) > _LARGEST:
+        return Derivation(None, (*lines, f"the result of `{operator}` is no tolerance: its size is beyond float64"))
     return Derivation(
         found, lines if operator in "%" else (*lines, f"{shown(a)} {operator} {shown(b)} = {shown(found)}")
     )
+
+
+_MOST_BITS, _LARGEST = 2**13, Fraction(2) ** 1000
+"""Of a number in a tolerance, above and below the line together; beyond them none is meant."""
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
 
 
 def shown(value: Fraction) -> str:

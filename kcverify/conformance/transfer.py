@@ -3,7 +3,8 @@
 With h the hidden state before the head, `z' - z = (head'(h') - W h') + (W h' - W h) + (W h - head(h))`: the outer terms are
 attested for every hidden state (`head`), the one between is measured on given requests, and spans add up. There the candidate is a
 model whose every other product is off by its whole tolerance, `y + t Σ|x||w|` with random signs: as far as the contract
-allows, though not in the worst direction.
+allows, though not in the worst direction. From the last product on, all but a norm is linear: there one more probe takes the signs
+of the dual norm (`extremal`), which no other signs exceed for its pair of tokens, to first order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kcverify.conformance import extremal
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.head import OPERANDS, attested
 from kcverify.conformance.model import Declared, Derivation
@@ -56,10 +58,24 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Extremal:
+    """The last product before the head alone: largest logit span under random signs, and under those of the dual norm.
+
+    `least` and `most` are the smallest and the largest of what the rows reach of `Σ|c| t Σ|x||w|`, c the pair's gradient.
+    """
+
+    layer: str
+    random: float
+    largest: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Rest:
     """What the layers below the head add: largest logit span over all rows, with every matrix at its tolerance, and by layer.
 
-    `actual` is the largest with the format's shipped kernels.
+    `actual` is the largest with the format's shipped kernels, `extremal` the last product alone under extremal signs.
     """
 
     largest: float
@@ -70,6 +86,7 @@ class Rest:
     rows: int
     layers: tuple[Layer, ...]
     witness: tuple[str, int]
+    extremal: Extremal | None = None
 
 
 def format_of(contract: KernelContract, declared: Declared, model: str) -> str:
@@ -138,10 +155,17 @@ def exact_logits(model: Model, product: Product, ids: Tensor) -> Tensor:
         return forward(model, linear, ids, torch.float32).reshape(-1, head.shape[0])
 
 
-def perturbed(plan: Plan, seed: int, inside: frozenset[str] | None = None, stored: bool = True) -> Product:
+def perturbed(
+    plan: Plan,
+    seed: int,
+    inside: frozenset[str] | None = None,
+    stored: bool = True,
+    chosen: Mapping[str, Tensor] | None = None,
+) -> Product:
     """The format's products in float32 arithmetic, those of `inside` (None: all) off by their whole tolerance.
 
-    `stored` False multiplies with the model's own float32 weights: then nothing but the tolerance is off.
+    `stored` False multiplies with the model's own float32 weights: then nothing but the tolerance is off. Signs are `chosen`, of
+    the result's shape, where a product is named there, else random.
     """
     kernel, tensors = plan.basis.kernel, plan.basis.model.tensors
     g = torch.Generator().manual_seed(seed)
@@ -159,6 +183,8 @@ def perturbed(plan: Plan, seed: int, inside: frozenset[str] | None = None, store
         tolerance = plan.tolerances[name].value
         assert tolerance is not None
         signs = (torch.randint(0, 2, y.shape, generator=g) * 2 - 1).to(y)
+        if chosen is not None and name in chosen:
+            signs = chosen[name].reshape(y.shape).to(y)
         return y + float(tolerance) * signs * (operand.abs() @ size.mT)
 
     return product
@@ -176,6 +202,7 @@ def rest(plan: Plan, base: Basis, requests: Sequence[Request], seed: int = 0) ->
     below = [name for name in reference.matrices if name != reference.head]
     every = perturbed(plan, seed)
     single = {name: perturbed(plan, seed + 1 + i, frozenset({name}), stored=False) for i, name in enumerate(below)}
+    last = _Last(plan, below[-1], seed, plain) if below else None
     all_rows: list[Tensor] = []
     real_rows: list[Tensor] = []
     by_layer: dict[str, list[Tensor]] = {name: [] for name in below}
@@ -183,17 +210,56 @@ def rest(plan: Plan, base: Basis, requests: Sequence[Request], seed: int = 0) ->
     for request in requests:
         ids = torch.tensor([request.token_ids])
         zero = exact_logits(reference, plain, ids)
-        all_rows.append(_span(zero, exact_logits(reference, every, ids)))
+        whole = _span(zero, exact_logits(reference, every, ids))
         real_rows.append(_span(zero, exact_logits(reference, actual, ids)))
         for name in below:
-            by_layer[name].append(_span(zero, exact_logits(reference, single[name], ids)))
+            moved = exact_logits(reference, single[name], ids)
+            by_layer[name].append(_span(zero, moved))
+            if last is not None and name == last.name:
+                alone, joint = last.probe(reference, ids, zero, moved)
+                by_layer[name][-1] = torch.maximum(by_layer[name][-1], alone)
+                whole = torch.maximum(whole, joint)
+        all_rows.append(whole)
         places += [(request.request_id, i) for i in range(len(request.token_ids))]
-    whole = torch.cat(all_rows)
+    rows = torch.cat(all_rows)
     layers = tuple(_layer(name, plan, torch.cat(found), places) for name, found in by_layer.items())
     return Rest(
-        float(whole.max()), float(whole.median()), float(torch.cat(real_rows).max()), int(whole.isinf().sum()), len(requests), len(whole), layers,
-        places[int(whole.argmax())],
+        float(rows.max()), float(rows.median()), float(torch.cat(real_rows).max()), int(rows.isinf().sum()), len(requests), len(rows), layers,
+        places[int(rows.argmax())], None if last is None else last.found(),
     )  # fmt: skip
+
+
+class _Last:
+    """The last product before the head under the signs of the dual norm, alone and beside random errors of all others."""
+
+    def __init__(self, plan: Plan, name: str, seed: int, plain: Product) -> None:
+        tolerance = plan.tolerances[name].value
+        assert tolerance is not None
+        self.name, self.plain, self.tolerance = name, plain, float(tolerance)
+        self.size = weight_size(plan.basis.kernel, plan.basis.model.tensors[name])
+        self.signs: dict[str, Tensor] = {}
+        self.alone = perturbed(plan, seed, frozenset({name}), stored=False, chosen=self.signs)
+        self.joint = perturbed(plan, seed, chosen=self.signs)
+        self.random = self.largest = 0.0
+        self.reached: list[Tensor] = []
+
+    def probe(self, reference: Model, ids: Tensor, zero: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+        """Spans of the rows, alone and together, for the pairs that random signs (`moved`) took furthest apart."""
+        worst = extremal.worst(reference, self.plain, ids, self.name, moved - zero)
+        self.signs[self.name] = worst.signs
+        after = exact_logits(reference, self.alone, ids)
+        alone = _span(zero, after)
+        self.random = max(self.random, float(_span(zero, moved).max()))
+        self.largest = max(self.largest, float(alone.max()))
+        share = worst.apart(zero, after) / worst.norm(self.tolerance, self.size)
+        self.reached.append(share[torch.isfinite(share)])
+        return alone, _span(zero, exact_logits(reference, self.joint, ids))
+
+    def found(self) -> Extremal:
+        """Over all requests."""
+        shares = torch.cat(self.reached)
+        least, most = (float(shares.min()), float(shares.max())) if len(shares) else (0.0, 0.0)
+        return Extremal(self.name.removesuffix(".weight"), self.random, self.largest, least, most)
 
 
 def _span(a: Tensor, b: Tensor) -> Tensor:

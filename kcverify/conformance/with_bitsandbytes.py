@@ -15,6 +15,19 @@ def _four(name: str, w: Tensor) -> tuple[Tensor, Any]:
     return codes, state
 
 
+_WHOLE = ("int8", "linear8")
+"""Formats with int8 codes on both sides."""
+
+
+def _layer(x: Tensor, w: Tensor) -> Tensor:
+    """`nn.Linear8bitLt` without outliers kept apart: its weight is quantised when it moves to its device."""
+    layer = bnb.nn.Linear8bitLt(w.shape[1], w.shape[0], bias=False, has_fp16_weights=False, threshold=0.0)
+    layer.weight = bnb.nn.Int8Params(w.clone(), requires_grad=False, has_fp16_weights=False)
+    with torch.no_grad():
+        out: Tensor = layer.to(x.device).eval()(x)  # in training it multiplies a weight that is expanded
+    return out
+
+
 def _eight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes int8 and the largest size of every row."""
     codes, peaks, _ = BF.int8_vectorwise_quant(x.half())
@@ -23,7 +36,7 @@ def _eight(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def weights(name: str, w: Tensor) -> Tensor:
     """What the codes and scales stand for, `[N, K]`."""
-    if name == "int8":
+    if name in _WHOLE:
         codes, peaks = _eight(w)
         return codes.double() * peaks.double()[:, None] / 127
     codes, state = _four(name, w)
@@ -33,14 +46,16 @@ def weights(name: str, w: Tensor) -> Tensor:
 
 def inputs(name: str, x: Tensor) -> Tensor:
     """What the kernel multiplies with the weight."""
-    if name == "int8":
+    if name in _WHOLE:
         codes, peaks = _eight(x)
         return codes.double() * peaks.double()[:, None] / 127
     return x
 
 
 def eager(name: str, x: Tensor, w: Tensor) -> Tensor:
-    """The product: int8 codes on both sides, or a 4-bit weight that is expanded first."""
+    """The product: int8 codes on both sides by functions or by the layer, or a 4-bit weight that is expanded first."""
+    if name == "linear8":
+        return _layer(x, w)
     if name == "int8":
         (a, row_peaks), (b, column_peaks) = _eight(x), _eight(w)
         product = BF.int8_linear_matmul(a, b)

@@ -11,7 +11,7 @@ from kcverify.diagnostics import Report
 from kcverify.elaborate.assumptions import STORAGE
 from kcverify.elaborate.clauses import SEVERITIES
 from kcverify.elaborate.scope import RefusedError, Scope, choose, report_duplicates
-from kcverify.elaborate.words import Condition, Term, Words, condition, symbols, term
+from kcverify.elaborate.words import Apply, Binary, Condition, Symbol, Term, Words, condition, symbols, term
 from kcverify.source import Span
 from kcverify.syntax import expressions, tree
 
@@ -257,7 +257,28 @@ def _tolerance(words: Words, dimensions: _Dimensions) -> Tolerance:
         if word.text in symbols(bound) and word.text not in known:
             hint = "declare it in `shapes` of `scope`"
             raise words.scope.refuse("unknown_name", word.span, name=word.text, hint=hint)
+    for one in _formats_in(bound):
+        if not isinstance(one, Symbol):
+            raise words.refuse()
+        if one.name not in DTYPES:
+            span = next(w.span for w in reversed(words.line[start : words.at]) if w.text == one.name)
+            hint = choose(one.name, DTYPES)
+            raise words.scope.refuse("unknown_word", span, kind="number format", name=one.name, hint=hint)
     return Tolerance(error, bound)
+
+
+def _formats_in(bound: Term) -> list[Term]:
+    """What stands where a number format belongs: the last argument of a roundoff."""
+    match bound:
+        case Apply(function, arguments):
+            inner = [found for one in arguments for found in _formats_in(one)]
+            return [*inner, *(arguments[-1:] if function in _OF_FORMATS else ())]
+        case Binary(_, left, right):
+            return [*_formats_in(left), *_formats_in(right)]
+    return []
+
+
+_OF_FORMATS = ("gamma", "derived", "unit_roundoff")
 
 
 def _oracle(scope: Scope, section: tree.KernelSection) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kcverify.conformance import head, transfer  # noqa: E402
+from kcverify.conformance import extremal, head, transfer  # noqa: E402
 from kcverify.conformance.model import Declared  # noqa: E402
 from kcverify.diagnostics import InputError  # noqa: E402
 from kcverify.measure.data import Request  # noqa: E402
@@ -119,3 +119,49 @@ def test_logits_that_are_not_finite_are_counted_and_make_the_figure_infinite():
 
     found = head.measured(side, replace(side, logits=logits), [torch.tensor([REQUESTS[0].token_ids])])
     assert (found.invalid, found.whole, found.head) == (1, float("inf"), 0.0)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_signs_of_the_dual_norm_reach_it_and_no_random_signs_do(seed):
+    m = model(seed)
+    one = pack_all(m, BY_NAME["float32"])
+    plan = planned(one, Declared("float32", "float32", "bfloat16"))
+    plan = replace(plan, tolerances={n: replace(d, value=d.value / 64) for n, d in plan.tolerances.items()})
+    found = transfer.rest(plan, one, REQUESTS, seed)
+    worst = found.extremal
+    assert worst.layer == "blk.0.ffn_down"
+    assert 0.98 < worst.least <= worst.most < 1.02
+    assert worst.largest > worst.random > 0
+    assert worst.largest == next(r.largest for r in found.layers if r.layer == worst.layer)
+    assert found.largest >= worst.largest * 0.5
+
+
+def test_signs_that_differ_from_the_worst_in_one_place_move_the_pair_less():
+    m = model(3)
+    plan = planned(pack_all(m, BY_NAME["float32"]), Declared("float32", "float32", "bfloat16"))
+    plain, last = transfer.shipped(plan.basis), "blk.0.ffn_down.weight"
+    ids = torch.tensor([REQUESTS[0].token_ids])
+    zero = transfer.exact_logits(m, plain, ids)
+    moved = torch.randn(zero.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    worst = extremal.worst(m, plain, ids, last, moved)
+    tolerance = float(plan.tolerances[last].value)
+
+    def apart(signs):
+        product = transfer.perturbed(plan, 0, frozenset({last}), stored=False, chosen={last: signs})
+        return worst.apart(zero, transfer.exact_logits(m, product, ids))
+
+    best = apart(worst.signs)
+    size = m.tensors[last].abs()
+    assert torch.allclose(best, worst.norm(tolerance, size), rtol=0.05)
+    for k in range(0, worst.signs.shape[1], 3):
+        flipped = worst.signs.clone()
+        flipped[:, k] *= -1
+        assert bool((apart(flipped) < best + 1e-5 * best.abs()).all())
+
+
+def test_a_model_without_layers_has_no_last_product():
+    m = model()
+    bare = Model(replace(m.architecture, layers=0), m.tensors)
+    one = pack_all(bare, BY_NAME["float32"])
+    found = transfer.rest(planned(one, Declared()), one, REQUESTS[:1])
+    assert (found.extremal, found.layers, found.largest) == (None, (), 0.0)
