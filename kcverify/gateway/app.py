@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-import httpx
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,7 +18,7 @@ from kcverify.gateway.dashboard import Dashboard
 from kcverify.gateway.measuring import Measuring
 from kcverify.gateway.metrics import CONTENT_TYPE
 from kcverify.gateway.proxy import Proxy
-from kcverify.gateway.upstream import PATHS
+from kcverify.gateway.upstream import PATHS, Fault
 
 
 class App:
@@ -64,10 +63,10 @@ class App:
     async def _models(self, request: Request) -> Response:
         """The list of the first upstream that answers, the safe one first."""
         for role in ("safe", "guarded", "reference"):
-            with suppress(httpx.HTTPError, OSError):
-                found = await self.gateway.upstream(role).client.get("/v1/models", timeout=5.0)
-                if found.status_code < 500:
-                    return Response(found.content, found.status_code, media_type="application/json")
+            with suppress(Fault):
+                code, found = await self.gateway.upstream(role).listed()
+                if code < 500:
+                    return Response(found, code, media_type="application/json")
         return refused("upstreams_failed", "no upstream lists its models")
 
     async def _healthz(self, request: Request) -> Response:

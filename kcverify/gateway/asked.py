@@ -13,6 +13,7 @@ from typing import Any
 from kcverify.routing.table import Routed
 
 _ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
+DEEPEST = 100
 FORWARDED = (b"authorization", b"accept", b"traceparent", b"tracestate", b"openai-organization", b"openai-project")
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "seed", "n", "presence_penalty",
@@ -33,7 +34,10 @@ class AskedError(Exception):
 class Asked:
     """One request. `kind` is `completions` or `chat`; `began` is that of `time.perf_counter`, `at` milliseconds since 1970.
 
-    `tags` are those of the header `X-Kcverify-Tags` and of the body's `metadata`.
+    `tags` are those of the header `X-Kcverify-Tags` and of the body's `metadata`. `admitted`: what the candidate makes of
+    it will be measured, which is decided before it is asked; `offered`: it was handed over. `copied`: the candidate got a
+    copy; `refused`: what it said where it thought that the client is wrong. `status` of the client's answer, 0 where it
+    got none, None before that.
     """
 
     request_id: str
@@ -46,6 +50,11 @@ class Asked:
     routed: Routed
     tags: frozenset[str] = frozenset()
     tried: list[str] = field(default_factory=list)
+    admitted: bool = False
+    offered: bool = False
+    copied: bool = False
+    refused: str = ""
+    status: int | None = None
 
     @property
     def stream(self) -> bool:
@@ -69,6 +78,27 @@ class Asked:
         if isinstance(value, list) and value and all(type(x) is int for x in value):
             return value
         return None
+
+    @property
+    def several(self) -> bool:
+        """Whether it gives more than one prompt."""
+        value = self.fields.get("prompt")
+        return (
+            isinstance(value, list)
+            and bool(value)
+            and (isinstance(value[0], list) or len(value) > 1)
+            and self.prompt is None
+        )
+
+    @property
+    def text(self) -> str | list[Any] | None:
+        """A prompt that an engine must turn into token ids: a text, or the messages of a chat; None where there is none."""
+        value = self.fields.get("messages" if self.kind == "chat" else "prompt")
+        if self.kind == "chat":
+            return value if isinstance(value, list) else None
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        return value if isinstance(value, str) else None
 
     @property
     def wants_logprobs(self) -> bool:
@@ -116,7 +146,22 @@ def read_fields(body: bytes) -> dict[str, Any]:
         raise AskedError("body_invalid", "the body is no JSON") from None
     if not isinstance(found, dict):
         raise AskedError("body_invalid", "the body is no JSON object")
+    if body.count(b"[") + body.count(b"{") > DEEPEST and _deep(found):
+        raise AskedError("body_invalid", f"the body is nested deeper than {DEEPEST} levels")
     return found
+
+
+def _deep(value: Any) -> bool:
+    """Whether lists and objects lie more than `DEEPEST` deep in each other: what is read once must be written again."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]  # fmt: skip
+        if not level:
+            return False
+    return True
 
 
 def tags_of(fields: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> frozenset[str]:

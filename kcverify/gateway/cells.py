@@ -137,7 +137,7 @@ def _value(cell: PlannedCell, facts: Facts) -> CellValue | None:
         bad = 1.0 if facts.blamed else None
         return CellValue(Record(cell.limit, missing=1), bad, bad, f"void: {facts.void}")
     if measure.observed:
-        return _observed(cell, facts.observed.get(measure.observed), facts.observed.get(f"{measure.observed}_most"))
+        return _observed(cell, measure.observed, facts.observed)
     if facts.broken:
         return _broken(cell)
     if facts.rows is None:
@@ -153,7 +153,10 @@ def _value(cell: PlannedCell, facts: Facts) -> CellValue | None:
     found = measure.rows(rows, cell.planned)
     if isinstance(found, str):
         return _missing(cell, found)
-    return _mean(cell, rows, found) if cell.planned.evidence == "mean" else _counted(cell, rows, found, measure.request)
+    broken = rows.by_choice(rows.broken) if measure.request else rows.broken
+    if cell.planned.evidence == "mean":
+        return _mean(cell, rows, found, broken)
+    return _counted(cell, rows, found, broken, request=measure.request)
 
 
 def _broken(cell: PlannedCell) -> CellValue:
@@ -169,12 +172,20 @@ def _missing(cell: PlannedCell, reason: str) -> CellValue:
     return CellValue(Record(cell.limit, missing=1), reason=reason)
 
 
-def _observed(cell: PlannedCell, given: float | bool | None, most: float | bool | None) -> CellValue:
-    """A number of the exchange: seconds, or whether it failed or parsed; `most` where only an upper bound is known."""
+def _observed(cell: PlannedCell, name: str, observed: Mapping[str, float | bool | None]) -> CellValue | None:
+    """A number of the exchange: seconds, or whether it failed or parsed; or a bound of it, `_most` or `_least`.
+
+    A client that left has not seen the end: what that would have shown, the request says nothing about.
+    """
+    given, most, least = (observed.get(name + end) for end in ("", "_most", "_least"))
+    if given is None and cell.planned.evidence != "mean":
+        limit = limits_at(cell.planned, 1.0)[1]
+        if most is not None and float(most) <= limit:
+            given = most
+        elif least is not None and float(least) > limit:
+            given = least
     if given is None:
-        if most is None or cell.planned.evidence == "mean" or not float(most) <= limits_at(cell.planned, 1.0)[1]:
-            return _missing(cell, "this exchange does not show it")
-        given = most
+        return None if observed.get("left") else _missing(cell, "this exchange does not show it")
     planned, value = cell.planned, float(given)
     wealth = Wealth()
     if planned.evidence == "mean":
@@ -192,14 +203,17 @@ def _observed(cell: PlannedCell, given: float | bool | None, most: float | bool 
     )
 
 
-def _counted(cell: PlannedCell, rows: Rows, found: tuple[np.ndarray, np.ndarray], request: bool) -> CellValue:
-    """Shares and counts of positions (or of the request) that exceed the limit."""
+def _counted(
+    cell: PlannedCell, rows: Rows, found: tuple[np.ndarray, np.ndarray], broken: np.ndarray, *, request: bool
+) -> CellValue:
+    """Shares and counts of positions that exceed the limit, or whether any choice of the request does."""
     surely, maybe = exceeding(found, cell.planned, rows.temperature)
-    broken = np.array([bool(rows.broken.any())]) if request else rows.broken
+    badness, at = _worst(found, cell.planned, broken, rows, request=request)
     surely, maybe = surely | broken, maybe | broken
+    if request:
+        surely, maybe, broken = (np.array([bool(x.any())]) for x in (surely, maybe, broken))
     low, high = float(surely.mean()), float(maybe.mean())
     size, invalid, bad = len(surely), int(broken.sum()), int(surely.sum())
-    badness, at = _worst(found, cell.planned, broken, rows.temperature)
     if cell.planned.evidence == "share":
         record = Record(cell.limit, split_wealth(low, high, cell.limit), size, invalid, exceeding=bad)
         return CellValue(record, low, high, worst=badness, at=at)
@@ -212,19 +226,18 @@ def _counted(cell: PlannedCell, rows: Rows, found: tuple[np.ndarray, np.ndarray]
     return CellValue(record, float(bad > 0) if one else low, float(maybe.any()) if one else high, reason, badness, at)
 
 
-def _mean(cell: PlannedCell, rows: Rows, found: tuple[np.ndarray, np.ndarray]) -> CellValue:
-    """The mean over the positions, or one minus it for a floor."""
-    planned, broken = cell.planned, rows.broken
+def _mean(cell: PlannedCell, rows: Rows, found: tuple[np.ndarray, np.ndarray], broken: np.ndarray) -> CellValue:
+    """The mean over the positions (or choices), or one minus it for a floor."""
+    planned = cell.planned
     assert planned.reading is not None
     bounded = planned.reading.bounded
     low, high = found
     if planned.upper is None:
         low, high = 1.0 - high, 1.0 - low
     worst = 1.0 if bounded else math.inf
-    if len(low) == len(broken):
-        low, high = np.where(broken, worst, low), np.where(broken, worst, high)
+    low, high = np.where(broken, worst, low), np.where(broken, worst, high)
     a, b = max(float(np.mean(low)), 0.0), float(np.mean(high))
-    _, at = _worst((low, high), planned, broken, rows.temperature)
+    _, at = _worst((low, high), planned, broken, rows, request=len(low) != len(rows))
     wealth = split_wealth(min(a, 1.0), min(b, 1.0), cell.limit) if bounded else Wealth()
     if not bounded:
         wealth.add(a, cell.limit, bounded=False)
@@ -241,15 +254,17 @@ def split_wealth(low: float, high: float, limit: float) -> Wealth:
 
 
 def _worst(
-    found: tuple[np.ndarray, np.ndarray], planned: PlannedClause, broken: np.ndarray, temperature: float
+    found: tuple[np.ndarray, np.ndarray], planned: PlannedClause, broken: np.ndarray, rows: Rows, *, request: bool
 ) -> tuple[float | None, int | None]:
-    """The value that is surely the worst, and its position; a broken position is worse than any."""
+    """The value that is surely the worst, and its position (where its choice begins); a broken one is worse than any."""
     low, high = found
-    if len(broken) == len(low) and broken.any():
-        return math.nan, int(np.argmax(broken))
     floor = planned.upper is None
     values = -high if floor else low
-    if not len(values) or np.isnan(values).all():
+    if broken.any():
+        worst, at = math.nan, int(np.argmax(broken))
+    elif not len(values) or np.isnan(values).all():
         return None, None
-    at = int(np.nanargmax(values))
-    return float(high[at] if floor else low[at]), at
+    else:
+        at = int(np.nanargmax(values))
+        worst = float(high[at] if floor else low[at])
+    return worst, rows.choices[at][0] if request else at

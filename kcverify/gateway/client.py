@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +12,8 @@ import httpx
 from kcverify.diagnostics import InputError, input_error
 
 SECONDS = 30.0
+LARGEST = 64 << 20
+"""Bytes of an answer that are read."""
 
 
 def send(url: str, path: str, body: Mapping[str, Any], token: str | None) -> Any:
@@ -17,18 +21,34 @@ def send(url: str, path: str, body: Mapping[str, Any], token: str | None) -> Any
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     target = url.rstrip("/") + path
     try:
-        answer = httpx.post(target, json=dict(body), headers=headers, timeout=SECONDS, trust_env=False)
+        status, content = _posted(target, dict(body), headers)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         raise _unreachable(url, type(error).__name__) from None
     try:
-        found = answer.json()
+        found = json.loads(content)
     except (ValueError, RecursionError):
-        raise _unreachable(url, f"it answers {answer.status_code} without JSON") from None
-    if answer.status_code >= 400:
+        raise _unreachable(url, f"it answers {status} without JSON") from None
+    if status >= 400:
         wrong = found.get("error") if isinstance(found, dict) else None
         told = wrong.get("message") if isinstance(wrong, dict) else None
-        raise _unreachable(url, f"it answers {answer.status_code}: {told or found}"[:300])
+        raise _unreachable(url, f"it answers {status}: {told or found}"[:300])
     return found
+
+
+def _posted(target: str, body: dict[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Status and body of an answer, at most `LARGEST` bytes and never unpacked. Raises httpx.HTTPError, ValueError."""
+    parts, size, end = [], 0, time.monotonic() + SECONDS
+    plain = {**headers, "accept-encoding": "identity"}
+    with (
+        httpx.Client(timeout=SECONDS, trust_env=False) as client,
+        client.stream("POST", target, json=body, headers=plain) as answer,
+    ):
+        for part in answer.iter_raw():
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST or time.monotonic() > end:
+                raise httpx.ReadError("the answer does not end")
+    return answer.status_code, b"".join(parts)
 
 
 def decision(url: str, token: str | None) -> dict[str, Any]:

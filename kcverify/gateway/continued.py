@@ -13,7 +13,7 @@ from typing import Any
 
 from kcverify.gateway.asked import Asked
 from kcverify.gateway.streaming import DONE, Events, Gathered, content, event_of
-from kcverify.gateway.upstream import PATHS, Fault, Upstream, parsed, shut
+from kcverify.gateway.upstream import PATHS, Fault, Upstream, parsed_event, shut, whole_events
 
 _CARRIED = (
     "temperature",
@@ -97,19 +97,9 @@ async def texts(
     cut, ended = Events(), False
     async with aclosing(server.parts(answer)) as parts:
         async for part in parts:
-            for data in filter(None, map(content, _cut(cut, part))):
+            for data in filter(None, map(content, whole_events(cut, part))):
                 ended = ended or data == DONE
                 if data != DONE:
-                    found = parsed(data)
-                    if "error" in found:
-                        raise Fault("failed", str(found["error"])[:80])
-                    yield read_piece(found)
+                    yield read_piece(parsed_event(data))
     if not ended:
         raise Fault("truncated", "the stream ended without its end mark")
-
-
-def _cut(events: Events, part: bytes) -> list[bytes]:
-    try:
-        return events.feed(part)
-    except ValueError as error:
-        raise Fault("invalid", str(error)) from None

@@ -60,7 +60,7 @@ class Gateway:
         cells, self.not_watched = watched(
             self.contract, self.state.plan, temperature_of(self.contract.assumptions.temperature)
         )
-        self.guard = Guard(self.contract, cells)
+        self.guard = Guard(self.contract, cells, self.state.run)
         self.metrics.declare(self.guard.cells, cells, lambda: self.guard.totals)
         self._resumed(await self.keeper.call(self.keeper.watch))
         self.router = Router(self._table())
@@ -95,18 +95,24 @@ class Gateway:
         health = {k: round(v, 4) for k, v in self.guard.watcher.health().items()}
         return table_of(self.contract, self.state, salt=self.settings.salt, route=route, reason=reason, health=health)
 
-    def _resumed(self, left: Mapping[str, Any] | None) -> None:
+    def _resumed(self, left: tuple[Mapping[str, Any], list[int]] | None) -> None:
         """Continue behind the store's route, with the detectors of a process that left it so.
 
         The time that the route has lasted is the smaller of both clocks' accounts.
         """
         self._left, self._left_before = time.monotonic(), max(0, self.clock.now() - self.state.route_since)
         self.guard.watcher.resume(self.where, failing(list(self.events)))
-        if left is not None and (left.get("route"), left.get("cause")) == (self.state.route, self.state.cause):
+        body, seeds = ({}, []) if left is None else left
+        if (body.get("route"), body.get("cause")) == (self.state.route, self.state.cause):
             try:
-                self.guard.watcher.load_state_dict(left["watcher"])
+                self.guard.watcher.load_state_dict(body["watcher"])
             except (MonitorInputError, KeyError, TypeError, ValueError):
                 self.guard.watcher.resume(self.where, failing(list(self.events)))
+                self.counts["detectors_unreadable"] += 1
+        if "drawn" in body:
+            try:
+                self.guard.drawn.load_state_dict(body["drawn"], seeds)
+            except (KeyError, TypeError, ValueError):
                 self.counts["detectors_unreadable"] += 1
 
     def swap(self, table: RouteTable) -> None:
@@ -136,7 +142,7 @@ class Gateway:
         state, self.events = await self._known()
         self.state = state
         if state.run != before.run:
-            self.guard.restart()
+            self.guard.restart(state.run)
         if state.route != before.route or state.cause != before.cause or resume:
             self._left, self._left_before = time.monotonic(), 0
             own = any(e["body"].get("writer") == self.keeper.writer for e in self.events if e["seq"] > before.seq)
@@ -174,15 +180,15 @@ class Gateway:
 
     async def flush(self) -> None:
         """Write the evidence that waits; what a new run has overtaken is counted as lost."""
-        waiting, detectors = self.guard.take()
-        watch = {"route": self.state.route, "cause": self.state.cause, "watcher": detectors}
+        waiting, detectors, draws = self.guard.take()
+        watch = {"route": self.state.route, "cause": self.state.cause, **detectors}
         for run, requests, records in waiting:
             try:
-                if not await self.keeper.call(self.keeper.add, run, requests, records, watch):
+                if not await self.keeper.call(self.keeper.add, run, requests, records, watch, draws):
                     self.lost("stale_run", requests)
             except InputError as error:
                 self.problem = str(error)
-                self.guard.give_back(run, requests, records)
+                self.guard.give_back(run, requests, records, draws)
 
     async def _meet(self, upstream: Upstream) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,9 @@ from kcverify.delivery.records import Record
 from kcverify.delivery.windows import name_at
 from kcverify.elaborate.contract import Contract
 from kcverify.gateway.cells import CellValue, Facts, PlannedCell, planned_cells, values_of
+from kcverify.gateway.drawn import Drawn
 from kcverify.gateway.measures import Rows
+from kcverify.gateway.observed import Listed
 from kcverify.routing.health import Shift, WatchedCell, Watcher, Where
 
 WITNESSES = 8
@@ -29,6 +31,10 @@ SECONDS = 3600
 """Length of the history of health."""
 
 
+Draws = tuple[Sequence[int], int]
+"""Seeds that were used up, and how many of the oldest were forgotten for them."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What came of one request: the move of the route that is due, and the values of the cells."""
@@ -38,10 +44,14 @@ class Found:
 
 
 class Guard:
-    """Evidence that waits to be written, that of the whole life of this process (`totals`), and the watcher of its stream."""
+    """Evidence that waits to be written, that of the whole life of this process (`totals`), and the watchers of its stream.
 
-    def __init__(self, contract: Contract, watched: tuple[WatchedCell, ...]) -> None:
-        self.contract = contract
+    `run` is the current one: a request of an earlier run that is measured late says nothing about the health of this one.
+    """
+
+    def __init__(self, contract: Contract, watched: tuple[WatchedCell, ...], run: int | None = None) -> None:
+        self.contract, self.run = contract, run
+        self.drawn = Drawn()
         self.cells, self.never = planned_cells(contract)
         self.by_key: dict[str, PlannedCell] = {c.key: c for c in self.cells}
         self.slices = {s.name: s for s in contract.slices}
@@ -76,22 +86,38 @@ class Guard:
                 self._offer(name, value, facts, facts.rows)
         seen = {k: (v.low, v.high) for k, v in values.items() if v.low is not None and v.high is not None}
         with self._lock:
+            if not self._current(facts.run):
+                return Found(None, values)
             self.watcher.add(seen)
             shift = self.watcher.decide(where)
             if shift is not None:
                 self.watcher.took(shift)
         return Found(shift, values)
 
-    def take(self) -> tuple[list[tuple[int, int, dict[str, Record]]], dict[str, Any]]:
-        """Evidence since the last call, by run, and the state of the detectors."""
+    def _current(self, run: int) -> bool:
+        return self.run is None or run == self.run
+
+    def sampled(
+        self, run: int, fields: Mapping[str, Any], answers: Sequence[tuple[Listed, tuple[int, ...]]], error: float, size: int | None
+    ) -> str:  # fmt: skip
+        """What is wrong with the candidate's sampler after one more answer, a pair a choice; empty: nothing."""
+        with self._lock:
+            return self.drawn.add(fields, answers, error, size) if self._current(run) else ""
+
+    def take(self) -> tuple[list[tuple[int, int, dict[str, Record]]], dict[str, Any], Draws]:
+        """Evidence since the last call, by run, the state of the detectors after it, and the seeds used up."""
         with self._lock:
             out = [(run, requests, records) for run, (requests, records) in sorted(self._waiting.items())]
             self._waiting = {}
-            return out, self.watcher.state_dict() if out else {}
+            if not out:
+                return out, {}, ((), 0)
+            return out, {"watcher": self.watcher.state_dict(), "drawn": self.drawn.state_dict()}, self.drawn.taken()
 
-    def give_back(self, run: int, requests: int, records: Mapping[str, Record]) -> None:
+    def give_back(self, run: int, requests: int, records: Mapping[str, Record], draws: Draws = ((), 0)) -> None:
         """What could not be written waits on."""
         with self._lock:
+            if self._current(run):
+                self.drawn.give_back(draws)
             count, kept = self._waiting.get(run, (0, {}))
             for name, record in records.items():
                 kept[name] = record if name not in kept else kept[name].plus(record)
@@ -109,11 +135,14 @@ class Guard:
         kept = self.worst[name]
         if len(kept) >= WITNESSES and score <= kept[-1]["score"]:
             return
-        first = max(0, min(value.at, len(rows) - 1) - SHOWN // 2)
-        span = slice(first, first + SHOWN)
+        at = min(value.at, len(rows) - 1)
+        choice = max(i for i, (start, _) in enumerate(rows.choices) if start <= at)
+        start, stop = rows.choices[choice]
+        first = max(start, at - SHOWN // 2)
+        span = slice(first, min(first + SHOWN, stop))
         witness = {
-            "request_id": facts.request_id, "value": _plain(value.worst), "score": score, "position": value.at,
-            "first": first, "tokens": list(rows.tokens[span]), "texts": list(rows.reference.texts[span]), "tv_low": [_plain(x) for x in rows.tv.low[span]],
+            "request_id": facts.request_id, "value": _plain(value.worst), "score": score, "position": at - start,
+            "choice": choice if rows.spans else None, "first": first - start, "tokens": list(rows.tokens[span]), "texts": list(rows.reference.texts[span]), "tv_low": [_plain(x) for x in rows.tv.low[span]],
             "tv_high": [_plain(x) for x in rows.tv.high[span]],
             "reference": [_plain(x) for x in rows.reference.logprobs[span]],
             "candidate": [_plain(x) for x in rows.candidate.logprobs[span]],
@@ -124,9 +153,11 @@ class Guard:
         """Worst requests by cell, worst first."""
         return {k: [{n: x for n, x in w.items() if n != "score"} for w in v] for k, v in self.worst.items() if v}
 
-    def restart(self) -> None:
+    def restart(self, run: int) -> None:
         """A new stage or a rollback: detectors and witnesses start anew."""
-        self.watcher.reset()
+        with self._lock:
+            self.run, self.drawn = run, Drawn()
+            self.watcher.reset()
         for name in self.worst:
             self.worst[name] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kcverify.gateway.observed import Claims
@@ -13,7 +13,8 @@ class Sides:
     """What both sides say of themselves, what they said first in this run, and what the contract wants traced.
 
     `traced`: fields that this request carries; `asked`: the width of the lists that was asked for; `drawn`: what is wrong
-    with the candidate's sampler, empty where nothing is.
+    with the candidate's sampler, empty where nothing is. `prompts`: the ids that each side reads the prompt as, empty where
+    it was not asked.
     """
 
     candidate: Claims
@@ -24,6 +25,7 @@ class Sides:
     traced: frozenset[str] = frozenset()
     asked: int = 20
     drawn: str = ""
+    prompts: tuple[Sequence[int], Sequence[int]] = ((), ())
 
 
 def _trace(s: Sides) -> str:
@@ -44,6 +46,16 @@ def _tokenizer(s: Sides) -> str:
 def _vocabulary(s: Sides) -> str:
     a, b = s.candidate.vocabulary, s.reference.vocabulary
     return f"vocabularies of {a} and {b} tokens" if a and b and a != b else ""
+
+
+def _prompt(s: Sides) -> str:
+    a, b = (tuple(ids) for ids in s.prompts)
+    if not a or not b or a == b:
+        return ""
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return (
+        f"the candidate reads the prompt as {len(a)} tokens, the reference as {len(b)}; they differ from token {at} on"
+    )
 
 
 def _model(s: Sides) -> str:
@@ -95,6 +107,7 @@ CHECKS: tuple[Check, ...] = (
     Check("weight_version", _weights),
     Check("tokenizer", _tokenizer),
     Check("vocabulary", _vocabulary),
+    Check("prompt", _prompt),
     Check("model", _model),
     Check("fingerprint", _fingerprint),
     Check("top_width", _width, False),

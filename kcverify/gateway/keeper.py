@@ -103,10 +103,10 @@ class Keeper:
             events = [e.data() for e in self.store.events(max(0, state.seq - EVENTS_KEPT))]
         return state, events
 
-    def watch(self) -> Mapping[str, Any] | None:
-        """The detectors' state that a process of this run left behind when it ended, however it ended."""
+    def watch(self) -> tuple[Mapping[str, Any], list[int]] | None:
+        """The detectors' state, and the seeds used up, that a process of this run left behind when it ended, however it ended."""
         with self.store.writing():
-            return self.store.take_watch(self.state().run, self._gone)
+            return self.store.take_watch(self.state().run, self._gone, self.writer, self.clock.now())
 
     def _gone(self, writer: str, at: int) -> bool:
         """Whether a writer has ended: no such process on this machine, or nothing from it for long."""
@@ -123,11 +123,14 @@ class Keeper:
         """Events behind a number."""
         return [e.data() for e in self.store.events(seq)]
 
-    def add(self, run: int, requests: int, records: Mapping[str, Record], watch: Mapping[str, Any]) -> bool:
+    def add(
+        self, run: int, requests: int, records: Mapping[str, Record], watch: Mapping[str, Any],
+        draws: tuple[Sequence[int], int],
+    ) -> bool:  # fmt: skip
         """Add evidence, and keep the detectors' state beside it; False where it belongs to a run that has ended."""
         self._number += 1
         try:
-            self.store.add(run, self.writer, self._number, requests, records, (self.clock.now(), watch))
+            self.store.add(run, self.writer, self._number, requests, records, (self.clock.now(), watch), draws)
         except InputError as error:
             if error.diagnostics[0].code.slug == "evidence_stale":
                 return False

@@ -107,4 +107,6 @@ def _plain(value: object) -> Any:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
         return str(value)
+    except RecursionError:
+        return "nested too deeply"
     return value

@@ -25,7 +25,7 @@ from kcverify.streams.partial import Bounds, Error, both_top, kl_cells
 class Rows:
     """T positions of one request on both sides; `error` in nats; `vocabulary` where it is known.
 
-    `tempered`: the log-probabilities are those that the sampler drew from. False where the request has a temperature
+    `spans`: first and last-but-one position of each choice of an answer with several, none of them empty. `tempered`: the log-probabilities are those that the sampler drew from. False where the request has a temperature
     and the engines report them before it.
     """
 
@@ -36,9 +36,19 @@ class Rows:
     temperature: float
     tempered: bool
     vocabulary: int | None = None
+    spans: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def choices(self) -> tuple[tuple[int, int], ...]:
+        """Where each of the n choices begins and ends."""
+        return self.spans or ((0, len(self.tokens)),)
+
+    def by_choice(self, flags: Flags) -> Flags:
+        """Whether any position of a choice has the flag, bool `[n]`."""
+        return np.array([bool(flags[a:b].any()) for a, b in self.choices], bool)
 
     @cached_property
     def broken(self) -> Flags:
@@ -76,7 +86,7 @@ class Rows:
 
 Interval = tuple[Floats, Floats]
 Measured = tuple[Floats, Floats] | str
-"""Lowest and highest value of each position `[T]`, or why there is none."""
+"""Lowest and highest value of each position `[T]` (of each choice `[n]` for a row `request`), or why there is none."""
 
 
 def _tv(rows: Rows, planned: PlannedClause) -> Measured:
@@ -180,30 +190,30 @@ def _first(side: Listed, error: float) -> list[set[int]]:
     return out
 
 
-def _sequence(rows: Rows) -> tuple[float, float]:
+def _sequence(rows: Rows) -> Interval:
+    """Sums over each choice `[n]`."""
     low, high = _sampled(rows)
-    return float(low.sum()), float(high.sum())
+    return np.array([low[a:b].sum() for a, b in rows.choices]), np.array([high[a:b].sum() for a, b in rows.choices])
 
 
 def _sequence_ratio(rows: Rows, planned: PlannedClause) -> Measured:
     low, high = _sequence(rows)
-    return np.array([_exp(low)]), np.array([_exp(high)])
+    with np.errstate(over="ignore"):
+        return np.exp(low), np.exp(high)
 
 
 def _geometric_ratio(rows: Rows, planned: PlannedClause) -> Measured:
     low, high = _sequence(rows)
-    return np.array([_exp(low / len(rows))]), np.array([_exp(high / len(rows))])
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709.0 else math.inf
+    sizes = np.array([b - a for a, b in rows.choices], np.float64)
+    with np.errstate(over="ignore"):
+        return np.exp(low / sizes), np.exp(high / sizes)
 
 
 @dataclass(frozen=True)
 class Measure:
     """How traffic shows a metric: from `rows` of both sides, or as a number of the exchange (`observed`).
 
-    `untempered`: it is read from log-probabilities before temperature too. `request`: one value a request.
+    `untempered`: it is read from log-probabilities before temperature too. `request`: one value a request, or a choice of it.
     """
 
     rows: Callable[[Rows, PlannedClause], Measured] | None = None

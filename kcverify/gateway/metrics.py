@@ -104,6 +104,13 @@ class Metrics:
             if cell.key in self._labels:
                 self.healths.labels(*self._labels[cell.key]).set(1.0)
 
+    def measuring(self, waiting: Callable[[], int], behind: Callable[[], float]) -> None:
+        """How much waits to be measured, read when it is asked for."""
+        told = "Requests that wait to be measured"
+        Gauge("kcverify_measuring_waiting", told, registry=self.registry).set_function(lambda: float(waiting()))
+        told = "How long the request that is measured now had waited"
+        Gauge("kcverify_measuring_behind_seconds", told, registry=self.registry).set_function(behind)
+
     def health(self, health: Mapping[str, float], table: RouteTable) -> None:
         """Once a second."""
         for name, value in health.items():

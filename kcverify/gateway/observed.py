@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from kcverify.streams.decisions import padded
-from kcverify.streams.known import Flags, Floats, Integers
+from kcverify.streams.known import PADDING, Flags, Floats, Integers
 
 _AS_ID = re.compile(r"token_id:([0-9]{1,10})\Z")
+_NUMBER = re.compile(r"[0-9]{1,10}\Z")
 Row = list[tuple[int, float]]
+_MOST_ID = 1 << 31
 _LONGEST = 200
 """Characters of a token that are kept to be shown."""
+UNPROMPTED = "the ids of the prompt are not known: give them, or an engine that returns them or offers `/tokenize`"
+"""What is missing where the numbers of an answer are there, and only what they continue is not known."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Answered:
-    """One answer. `missing` says why numbers cannot be had of it, empty where they can."""
+    """One choice of an answer. `missing` says why numbers cannot be had of it, empty where they can."""
 
     claims: Claims
     prompt: tuple[int, ...] = ()
@@ -87,53 +91,54 @@ def claims_of(found: Mapping[str, Any], models: Sequence[Mapping[str, Any]] = ()
     )  # fmt: skip
 
 
-def answered(
+def answers(
     found: Mapping[str, Any], models: Sequence[Mapping[str, Any]], prompt: Sequence[int] | None, top: int
-) -> Answered:
-    """Read an answer that asked for `top` log-probabilities; `prompt` are the ids that the client gave."""
+) -> tuple[Answered, ...]:
+    """Read an answer that asked for `top` log-probabilities, one entry a choice.
+
+    `prompt` are the ids that the client gave, empty where it gave several prompts, so that each choice must name its own.
+    """
     claims = claims_of(found, models)
     usage = found.get("usage") if isinstance(found.get("usage"), dict) else {}
     choices = found.get("choices")
-    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        count = len(choices) if isinstance(choices, list) else 0
-        return Answered(
-            claims, missing=f"the answer has {count} choices, and a request is measured by its only one: ask with n = 1"
-        )
-    choice = choices[0]
+    if not isinstance(choices, list) or not choices or not all(isinstance(c, dict) for c in choices):
+        return (Answered(claims, missing="the answer has no choices that can be read", usage=usage or {}),)
+    given = token_ids(found.get("prompt_token_ids")) if prompt is None else prompt
+    one = len(choices) == 1
+    return tuple(_choice(choice, claims, given, usage or {}, top, one=one) for choice in choices)
+
+
+def answered(
+    found: Mapping[str, Any], models: Sequence[Mapping[str, Any]], prompt: Sequence[int] | None, top: int
+) -> Answered:
+    """The only choice of an answer to a question that asked for one."""
+    read = answers(found, models, prompt, top)
+    return read[0] if len(read) == 1 else replace(read[0], side=None, missing=f"the answer has {len(read)} choices")
+
+
+def _choice(
+    choice: Mapping[str, Any], claims: Claims, given: Sequence[int] | None, usage: Mapping[str, Any], top: int, *, one: bool
+) -> Answered:  # fmt: skip
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    text = text if isinstance(text, str) else ""
-    given = prompt or _ids(choice.get("prompt_token_ids")) or _ids(found.get("prompt_token_ids"))
+    prompt = given or token_ids(choice.get("prompt_token_ids")) or ()
+    count = _count(usage if one else None, choice)
+    base = Answered(claims, tuple(prompt), text=text if isinstance(text, str) else "", usage=usage, count=count)
     logprobs = choice.get("logprobs")
-    base = Answered(claims, tuple(given or ()), text=text, usage=usage or {}, count=_count(usage, choice))
     if not isinstance(logprobs, dict):
-        return _without(base, "the answer has no log-probabilities")
+        return replace(base, missing="the answer has no log-probabilities")
     content = logprobs.get("content")
     rows = _content(content) if isinstance(content, list) else _parallel(logprobs)
     if rows is None:
-        return _without(base, "its log-probabilities are in no shape that is known")
+        return replace(base, missing="its log-probabilities are in no shape that is known")
     ids, values, lists, texts = rows
-    own = _ids(choice.get("token_ids"))
+    own = token_ids(choice.get("token_ids"))
     ids = own if own is not None else ids
     if ids is None or len(ids) != len(values):
-        return _without(base, "the answer has no token ids: ask the engine for `return_token_ids`")
-    if not given:
-        return _without(base, "the ids of the prompt are not known: give them, or an engine that returns them")
-    return Answered(
-        claims,
-        base.prompt,
-        tuple(ids),
-        listed(values, lists, top),
-        tuple(texts),
-        text,
-        max(base.count, len(ids)),
-        "",
-        base.usage,
-    )
-
-
-def _without(base: Answered, missing: str) -> Answered:
-    return Answered(base.claims, base.prompt, (), None, (), base.text, base.count, missing, base.usage)
+        return replace(base, missing="the answer has no token ids: ask the engine for `return_token_ids`")
+    side, count = listed(values, lists, top), max(count, len(ids))
+    missing = "" if prompt else UNPROMPTED
+    return replace(base, tokens=tuple(ids), side=side, texts=tuple(texts), count=count, missing=missing)
 
 
 def _count(usage: object, choice: Mapping[str, Any]) -> int:
@@ -143,8 +148,9 @@ def _count(usage: object, choice: Mapping[str, Any]) -> int:
     return len(ids) if isinstance(ids, list) else 0
 
 
-def _ids(value: object) -> list[int] | None:
-    if isinstance(value, list) and value and all(type(x) is int and 0 <= x < 1 << 31 for x in value):
+def token_ids(value: object) -> list[int] | None:
+    """A list of token ids that is not empty; None for anything else."""
+    if isinstance(value, list) and value and all(type(x) is int and 0 <= x < _MOST_ID for x in value):
         return value
     return None
 
@@ -153,12 +159,15 @@ def _value(x: object) -> float:
     """A log-probability; NaN for anything that is none."""
     if isinstance(x, bool) or not isinstance(x, int | float):
         return math.nan
-    return float(x)
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
 
 
 def _id(item: Mapping[str, Any]) -> int | None:
     found = item.get("id")
-    if type(found) is int and found >= 0:
+    if type(found) is int and 0 <= found < _MOST_ID:
         return found
     match = _AS_ID.match(str(item.get("token")))
     return int(match[1]) if match else None
@@ -210,6 +219,23 @@ def listed(values: Sequence[float | None], lists: Sequence[Row], top: int) -> Li
     return Listed(known, ids, tops, np.array(broken, bool))
 
 
+def joined(sides: Sequence[Listed]) -> Listed:
+    """The positions of several answers of one side, one after another."""
+    if len(sides) == 1:
+        return sides[0]
+    width = max((s.ids.shape[1] for s in sides), default=0)
+    more = [(0, width - s.ids.shape[1]) for s in sides]
+    return Listed(
+        np.concatenate([s.logprobs for s in sides]),
+        np.concatenate([np.pad(s.ids, ((0, 0), m), constant_values=PADDING) for s, m in zip(sides, more, strict=True)]),
+        np.concatenate(
+            [np.pad(s.top, ((0, 0), m), constant_values=math.nan) for s, m in zip(sides, more, strict=True)]
+        ),
+        np.concatenate([s.broken for s in sides]),
+        tuple(t for s in sides for t in s.texts) if all(len(s.texts) == len(s.logprobs) for s in sides) else (),
+    )
+
+
 def _broken(value: float | None) -> bool:
     return value is not None and (math.isnan(value) or value == math.inf)
 
@@ -232,7 +258,7 @@ def scored(found: Mapping[str, Any], prompt: int, tokens: Sequence[int], top: in
         if not isinstance(row, dict):
             return None
         pairs = {
-            int(k): _value(v.get("logprob") if isinstance(v, dict) else v) for k, v in row.items() if str(k).isdigit()
+            int(k): _value(v.get("logprob") if isinstance(v, dict) else v) for k, v in row.items() if _NUMBER.match(k)
         }
         values.append(pairs.get(token))
         lists.append(list(pairs.items()))

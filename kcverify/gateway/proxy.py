@@ -9,40 +9,24 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
 from kcverify.gateway import answers
 from kcverify.gateway.answers import Headers, Receive, Scope, Send
 from kcverify.gateway.asked import Asked, AskedError, forwarded, injected, read_fields, request_id, tags_of
+from kcverify.gateway.attempts import Attempt, read_event, told
 from kcverify.gateway.continued import piece, rest_of, texts
 from kcverify.gateway.core import Gateway
+from kcverify.gateway.exchange import Seen
 from kcverify.gateway.log import log_line, route_headers
-from kcverify.gateway.measuring import Measuring, Seen
+from kcverify.gateway.measuring import Measuring
 from kcverify.gateway.settings import FALLBACKS
-from kcverify.gateway.streaming import DONE, Events, Gathered, content, dumped, event_of, strip, unnumbered
-from kcverify.gateway.upstream import PATHS, Fault, Upstream, parsed, reject, shut
+from kcverify.gateway.streaming import DONE, Events, Gathered, content, dumped, strip, unnumbered
+from kcverify.gateway.upstream import PATHS, Fault, Upstream, parsed, reject, shut, whole_events
 
 _JSON = (b"content-type", b"application/json")
 _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
-
-
-@dataclass
-class Attempt:
-    """One upstream that is asked: what was added to the request, whether what it says is to be measured.
-
-    `numbered`: a log-probability of null is no number that it could have computed (that of an echoed prompt may be).
-    `seconds` until its first byte: where nobody is left to ask, as long as a whole answer may take.
-    """
-
-    server: Upstream
-    role: str
-    extra: Mapping[str, Any]
-    measured: bool
-    seconds: float
-    numbered: bool = False
 
 
 class Proxy:
@@ -70,12 +54,21 @@ class Proxy:
         measuring.active += 1
         try:
             asked = await self._asked(headers, receive, began)
-            await self._answer(asked, receive, send)
+            await self._measured(asked, receive, send)
         except AskedError as error:
             gateway.counts[error.code] += 1
             await answers.refused(send, error.code, str(error), reply)
         finally:
             measuring.active -= 1
+
+    async def _measured(self, asked: Asked, receive: Receive, send: Send) -> None:
+        """Answer, and let nobody wait for an outcome that does not come."""
+        try:
+            await self._answer(asked, receive, send)
+        finally:
+            asked.status = asked.status or 0
+            if not asked.copied:
+                self.measuring.forget(asked)
 
     async def _asked(self, headers: Mapping[bytes, bytes], receive: Receive, began: float) -> Asked:
         """Read the request. Raises AskedError."""
@@ -134,10 +127,13 @@ class Proxy:
             )
             log_line(self.gateway.log, asked, "none", status, None)
             return
-        if asked.routed.mirrored or (asked.routed.side == "candidate" and gateway.upstream("candidate").health.down):
-            self.measuring.copy(asked, self.path)
         last: Fault | None = None
         order = self._order(asked)
+        if asked.routed.mirrored or (asked.routed.side == "candidate" and gateway.upstream("candidate").health.down):
+            asked.copied = True
+            self.measuring.copy(asked, self.path)
+        elif order[0][0] == "candidate":
+            self.measuring.admit(asked)
         for role, server in order:
             attempt = self._attempt(asked, role, server, last=server is order[-1][1])
             try:
@@ -149,6 +145,9 @@ class Proxy:
                 gateway.metrics.fallbacks.labels(asked.routed.side, role).inc()
                 gateway.counts["fallbacks"] += 1
             gateway.metrics.requests.labels(asked.routed.side, role, done).inc()
+            asked.status = int(done)
+            if asked.refused and asked.status < 400:
+                self._refused(asked)
             return
         await self._all_failed(asked, last, send)
 
@@ -161,6 +160,9 @@ class Proxy:
     def _failed(self, asked: Asked, attempt: Attempt, fault: Fault, last: Fault | None) -> Fault:
         """Count a failed attempt; the fault to report if no other upstream answers, an answer before none at all."""
         asked.tried.append(f"{attempt.role}:{fault.kind}")
+        if fault.kind == "refused":
+            asked.refused = str(fault)
+            return fault
         self.gateway.failed(attempt.server, fault)
         if attempt.measured:
             now = time.perf_counter()
@@ -168,6 +170,11 @@ class Proxy:
                 Seen(asked, None, now - asked.began, None, str(fault), broken=fault.kind == "non_finite")
             )
         return last if last is not None and last.status is not None and fault.status is None else fault
+
+    def _refused(self, asked: Asked) -> None:
+        """The candidate said that the client is wrong, and another upstream answered: the candidate has failed."""
+        self.gateway.failed(self.gateway.upstream("candidate"), Fault("refused", asked.refused))
+        self.measuring.offer(Seen(asked, None, time.perf_counter() - asked.began, None, asked.refused))
 
     async def _all_failed(self, asked: Asked, last: Fault | None, send: Send) -> None:
         headers = route_headers(asked, "none")
@@ -187,12 +194,14 @@ class Proxy:
         body = asked.for_upstream(server.model_for(asked.fields.get("model")), attempt.extra)
         answer = await server.post(self.path, body, asked.headers, attempt.seconds)
         if attempt.extra and answer.status_code in (400, 422):
-            plain = await self._plain(asked, attempt, answer)
+            wrong = await server.body(answer, asked_seconds(self.gateway))
+            plain = await self._plain(asked, attempt)
             if plain is None:
-                return await self._client_error(asked, attempt, answer, send)
+                return await self._client_error(asked, attempt, answer.status_code, wrong, send)
             answer = plain
         if answer.status_code >= 400:
-            return await self._client_error(asked, attempt, answer, send)
+            wrong = await server.body(answer, asked_seconds(self.gateway))
+            return await self._client_error(asked, attempt, answer.status_code, wrong, send)
         streamed = b"event-stream" in answer.headers.get("content-type", "").encode()
         if streamed:
             await self._streamed(asked, attempt, answer, receive, send)
@@ -200,9 +209,8 @@ class Proxy:
             await self._whole(asked, attempt, answer, send)
         return str(answer.status_code)
 
-    async def _plain(self, asked: Asked, attempt: Attempt, answer: httpx.Response) -> httpx.Response | None:
+    async def _plain(self, asked: Asked, attempt: Attempt) -> httpx.Response | None:
         """Ask again without the fields that measuring added; None where the client's own request is what was wrong."""
-        await answer.aread()
         server = attempt.server
         again = await server.post(
             self.path, asked.for_upstream(server.model_for(asked.fields.get("model")), {}), asked.headers
@@ -214,18 +222,15 @@ class Proxy:
         self.gateway.counts["plain_upstream"] += 1
         return again
 
-    async def _client_error(self, asked: Asked, attempt: Attempt, answer: httpx.Response, send: Send) -> str:
+    async def _client_error(self, asked: Asked, attempt: Attempt, status: int, body: bytes, send: Send) -> str:
         """An answer that says that the client is wrong, as it is. Raises Fault where another upstream may know better."""
-        body = (
-            answer.content
-            if answer.is_stream_consumed
-            else await attempt.server.body(answer, asked_seconds(self.gateway))
-        )
-        reject(answer.status_code, body)
+        reject(status, body)
+        if attempt.role == "candidate":  # whether it is right, the next upstream says
+            raise Fault("refused", f"status {status}", status, body)
         self.gateway.answered(attempt.server)
-        await answers.whole(send, answer.status_code, [*route_headers(asked, attempt.role), _JSON], body)
-        log_line(self.gateway.log, asked, attempt.role, answer.status_code, None)
-        return str(answer.status_code)
+        await answers.whole(send, status, [*route_headers(asked, attempt.role), _JSON], body)
+        log_line(self.gateway.log, asked, attempt.role, status, None)
+        return str(status)
 
     async def _whole(self, asked: Asked, attempt: Attempt, answer: httpx.Response, send: Send) -> None:
         body = await attempt.server.body(answer, asked_seconds(self.gateway))
@@ -236,13 +241,13 @@ class Proxy:
             raise Fault("non_finite", "a log-probability is null", None, body)
         seconds = time.perf_counter() - asked.began
         self.gateway.answered(attempt.server)
-        seen = found
+        seen, whole = found, body
         if attempt.extra:
             seen = {**found, "choices": [dict(c) if isinstance(c, dict) else c for c in found["choices"]]}
-            body = dumped(strip(found, attempt.extra))
+            body = told(strip(found, attempt.extra), dumped)
         await answers.whole(send, answer.status_code, [*route_headers(asked, attempt.role), _JSON], body)
         if attempt.measured:
-            self.measuring.offer(Seen(asked, seen, seconds, None, size=len(body)))
+            self.measuring.offer(Seen(asked, whole, seconds, None, size=len(whole)))
         log_line(self.gateway.log, asked, attempt.role, answer.status_code, seen)
         self.gateway.metrics.added.labels(attempt.role).observe(seconds)
 
@@ -269,8 +274,7 @@ class Proxy:
                     await send({"type": "http.response.body", "body": event, "more_body": True})
                     if watcher.done():
                         self.gateway.counts["client_left"] += 1
-                        if attempt.measured:
-                            self.gateway.lost("client_left")
+                        self._left(asked, attempt, gathered, first)
                         log_line(self.gateway.log, asked, attempt.role, 499, None)
                         return
             if not gathered.done:
@@ -289,6 +293,12 @@ class Proxy:
         await send({"type": "http.response.body", "body": b""})
         self._stream_ended(asked, attempt, gathered, first, fault)
 
+    def _left(self, asked: Asked, attempt: Attempt, gathered: Gathered, first: float | None) -> None:
+        """What a client got that left is its answer; how long the rest would have taken is not known."""
+        if attempt.measured and gathered.choices:
+            seconds = time.perf_counter() - asked.began
+            self.measuring.offer(Seen(asked, gathered.answer(), seconds, first, size=gathered.size, left=True))
+
     def _stream_ended(
         self, asked: Asked, attempt: Attempt, gathered: Gathered, first: float | None, fault: str
     ) -> None:
@@ -298,7 +308,8 @@ class Proxy:
         found = gathered.answer() if gathered.choices else None
         if attempt.measured:
             broken = fault.startswith("non_finite")
-            self.measuring.offer(Seen(asked, None if fault else found, seconds, first, fault, broken, gathered.size))
+            seen = Seen(asked, None if fault else found, seconds, first, fault, broken, gathered.size)
+            self.measuring.offer(seen)
         log_line(self.gateway.log, asked, attempt.role, 200, found)
         self.gateway.metrics.added.labels(attempt.role).observe(seconds)
 
@@ -340,35 +351,10 @@ class Proxy:
                 gathered.size += len(part)
                 if gathered.size > limit:
                     raise Fault("too_large", f"the answer is larger than {limit:,} bytes")
-                try:
-                    found = cut.feed(part)
-                except ValueError as error:
-                    raise Fault("invalid", str(error)) from None
-                for event in found:
+                for event in whole_events(cut, part):
                     passed = read_event(event, attempt, gathered)
                     if passed is not None:
                         yield passed
-
-
-def read_event(event: bytes, attempt: Attempt, gathered: Gathered) -> bytes | None:
-    """What the client gets of an event. Raises Fault for an event that says that the upstream failed."""
-    data = content(event)
-    if data is None:
-        return event
-    if data == DONE:
-        gathered.done = True
-        return event
-    if not attempt.measured:
-        if data.startswith(b'{"error"'):
-            raise Fault("failed", data[:80].decode("utf-8", "replace"))
-        return event
-    found = parsed(data)
-    if "error" in found:
-        raise Fault("failed", str(found["error"])[:80])
-    if attempt.numbered and unnumbered(found):
-        raise Fault("non_finite", "a log-probability is null")
-    gathered.add(found)
-    return event_of(strip(found, attempt.extra)) if attempt.extra else event
 
 
 def asked_seconds(gateway: Gateway) -> float:

@@ -15,6 +15,7 @@ import uvicorn
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.contract import Contract
 from kcverify.gateway.app import App
+from kcverify.gateway.connections import Connection
 from kcverify.gateway.core import Gateway
 from kcverify.gateway.settings import Settings
 
@@ -65,7 +66,8 @@ async def _serve(
     await gateway.open()
     config = uvicorn.Config(
         App(gateway), log_level="error", access_log=False, lifespan="on", timeout_graceful_shutdown=10, backlog=_BACKLOG,
-        timeout_keep_alive=30, server_header=False, date_header=False, h11_max_incomplete_event_size=1 << 16,
+        timeout_keep_alive=30, server_header=False, date_header=False, h11_max_incomplete_event_size=1 << 16, ws="none",
+        http=type("Watched", (Connection,), {"limits": settings.limits}),
     )  # fmt: skip
     server = uvicorn.Server(config)
     loop = asyncio.get_running_loop()

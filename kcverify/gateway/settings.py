@@ -25,8 +25,9 @@ class Limits:
     """Bounds of a gateway. Bytes, seconds, numbers of requests.
 
     `first`: until the first byte of an answer, `stall`: between two parts of it, `whole`: of a whole exchange.
-    `queue`: measurements that wait, `queue_bytes` of answers among them; `copies`: mirrored requests under way. `steps`:
-    tokens of an answer that a reference without `prompt_logprobs` is asked about one by one.
+    `queue`: requests that are to be measured, from the moment they are sent to the candidate, `queue_bytes` of answers
+    that wait among them; `copies`: mirrored requests under way. `steps`: tokens of an answer that a reference without
+    `prompt_logprobs` is asked about one by one. `choices` of an answer that are scored.
     """
 
     body: int = 8 << 20
@@ -41,6 +42,7 @@ class Limits:
     copies: int = 32
     scorers: int = 8
     steps: int = 256
+    choices: int = 16
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -30,6 +31,10 @@ SECTIONS = {
 }  # fmt: skip
 """Parts of the page that are drawn anew, in their order, with their titles."""
 _RECENT = 12
+_GROUPS, _WITNESSES = 12, 48
+"""Cells whose witnesses are on the page, and witnesses of all of them: the page is drawn anew every other second."""
+_NAMED = 12
+"""Cells in trouble that are named above the table."""
 _VERDICTS = ("fail", "unobservable", "inconclusive", "pass")
 _STYLE = {"candidate": "pass", "guarded": "inconclusive", "safe": "fail", "stopped": "fail"}
 
@@ -71,8 +76,13 @@ def summary(status: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=1)
 def _pages() -> jinja2.Environment:
     pages = environment()
-    pages.filters.update(clock=clock, iso=iso, span=span, percent=percent)
+    pages.filters.update(clock=clock, iso=iso, span=span, percent=percent, first_request=first_request)
     return pages
+
+
+def first_request(models: Sequence[str]) -> str:
+    """The body of a first request, quoted for a shell: an upstream chose the model's name, and a reader pastes it."""
+    return shlex.quote(json.dumps({"model": (models or ["MODEL"])[0], "prompt": "Hello", "max_tokens": 8}))
 
 
 def percent(value: object) -> Markup:
@@ -120,18 +130,20 @@ def _number(value: object) -> float | None:
 def _view(contract: Contract, status: Mapping[str, Any]) -> dict[str, Any]:
     cells = _cells(contract, status)
     words = [str(c["verdict"]) for c in cells]
+    trouble = sorted(filter(_troubled, cells), key=lambda c: (c["verdict"] != "fail", _or_1(c["health"])))
+    groups, left_out = _witnesses(status, cells)
     never = [(n, r) for n, reasons in status["unobservable"].items() for r, count in reasons.items() if not count]
     lost = [(n, r, c) for n, reasons in status["unobservable"].items() for r, c in reasons.items() if c]
     weights = {side: float(_number(status["route"]["shares"].get(side)) or 0.0) for side in ORDER}
     weights = {side: weight for side, weight in weights.items() if weight}
     events = [_event(e) for e in reversed(status["events"])]
     return {
-        "cells": cells,
+        "cells": cells, "trouble": trouble[:_NAMED], "more_trouble": max(0, len(trouble) - _NAMED),
         "tally": {word: words.count(word) for word in _VERDICTS if word in words},
         "places": _places(status),
         "route_style": _STYLE.get(str(status["route"]["route"]), "unknown"),
         "weights": live.shares("now", weights, "Shares of traffic"),
-        "witnesses": _witnesses(status),
+        "witnesses": groups, "left_out": left_out,
         "never": never, "lost": lost, "unwatched": list(status["not_watched"].items()),
         "recent": events[:_RECENT], "older": events[_RECENT:],
     }  # fmt: skip
@@ -167,7 +179,7 @@ def _cells(contract: Contract, status: Mapping[str, Any]) -> list[dict[str, Any]
             out.append(
                 {
                     "id": f"cell-{len(out)}", "name": clause.name, "slice": slice, "severity": clause.severity,
-                    "text": clause.text, "verdict": found["verdict"] if found else "inconclusive",
+                    "text": clause.text, "first": not out or out[-1]["name"] != clause.name, "verdict": found["verdict"] if found else "inconclusive",
                     "reason": found["reason"] if found else "no request was measured for it in this run",
                     "evidence": found, "rule": rule.rule if rule else "",
                     "confidence": float(clause.confidence),
@@ -242,24 +254,41 @@ def _health(
     return {"health": row["health"], "spark": drawn, "watch": watch, "watched": row}
 
 
-def _witnesses(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Worst requests by cell, each with its tokens one by one."""
+def _troubled(cell: Mapping[str, Any]) -> bool:
+    return bool(cell["verdict"] == "fail" or _or_1(cell["health"]) < HIGH)
+
+
+def _or_1(health: float | None) -> float:
+    return 1.0 if health is None else health
+
+
+def _witnesses(status: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Worst requests by cell, each with its tokens one by one, and of how many cells none is shown.
+
+    Of more cells than are shown those that fail come first, then those of the least health.
+    """
+    known = {key(c["name"], c["slice"]): (c["verdict"] != "fail", _or_1(c["health"])) for c in cells}
+    names = list(status["witnesses"])
+    chosen = set(sorted(names, key=lambda name: known.get(name, (True, 1.0)))[:_GROUPS])
     groups: list[dict[str, Any]] = []
-    for name, found in status["witnesses"].items():
-        rows = []
-        for w in found:
-            texts = w.get("texts") or [None] * len(w["tokens"])
-            columns = zip(w["tokens"], texts, w["reference"], w["candidate"], w["tv_low"], w["tv_high"], strict=True)
-            tokens = [
-                {
-                    "at": w["first"] + i, "id": t, "text": x or None, "reference": p, "candidate": q, "low": low, "high": high,
-                    "worst": w["first"] + i == w["position"], "heat": _heat(low),
-                }
-                for i, (t, x, p, q, low, high) in enumerate(columns)
-            ]  # fmt: skip
-            rows.append({**w, "tokens": tokens})
-        groups.append({"cell": name, "index": len(groups), "rows": rows})
-    return groups
+    for name in names:
+        if name in chosen:
+            found = status["witnesses"][name]
+            rows = [{**w, "tokens": _tokens(w)} for w in found[: max(1, _WITNESSES // len(chosen))]]
+            groups.append({"cell": name, "index": len(groups), "rows": rows, "all": len(found)})
+    return groups, len(names) - len(chosen)
+
+
+def _tokens(w: Mapping[str, Any]) -> list[dict[str, Any]]:
+    texts = w.get("texts") or [None] * len(w["tokens"])
+    columns = zip(w["tokens"], texts, w["reference"], w["candidate"], w["tv_low"], w["tv_high"], strict=True)
+    return [
+        {
+            "at": w["first"] + i, "id": t, "text": x or None, "reference": p, "candidate": q, "low": low, "high": high,
+            "worst": w["first"] + i == w["position"], "heat": _heat(low),
+        }
+        for i, (t, x, p, q, low, high) in enumerate(columns)
+    ]  # fmt: skip
 
 
 def _heat(tv: object) -> int:

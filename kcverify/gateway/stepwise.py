@@ -48,5 +48,5 @@ async def _next(
     answer = await server.post(PATHS["completions"], json.dumps(body).encode(), headers)
     content = await server.body(answer, server.limits.whole)
     if answer.status_code >= 400:
-        raise Fault(f"status_{answer.status_code}", content[:80].decode("utf-8", "replace"))
+        raise Fault(f"status_{answer.status_code}", content[:80].decode("utf-8", "replace"), answer.status_code)
     return parsed(content)

@@ -14,22 +14,24 @@ class Events:
     """Cuts a stream of bytes into events; bytes that are no complete event yet are kept."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, part: bytes) -> list[bytes]:
         """Complete events, each with its blank line. Raises ValueError for one that never ends."""
+        new = max(0, len(self._rest) - 3)  # an end may have begun before
         self._rest += part
-        if b"\n\n" not in self._rest and b"\r\n\r\n" not in self._rest:
+        if self._rest.find(b"\n\n", new) < 0 and self._rest.find(b"\r\n\r\n", new) < 0:
             if len(self._rest) > _LARGEST_EVENT:
                 raise ValueError("an event does not end")
             return []
-        *whole, self._rest = self._rest.replace(b"\r\n", b"\n").split(b"\n\n")
+        *whole, rest = bytes(self._rest).replace(b"\r\n", b"\n").split(b"\n\n")
+        self._rest = bytearray(rest)
         return [event + b"\n\n" for event in whole]
 
     @property
     def rest(self) -> bytes:
         """What came after the last complete event."""
-        return self._rest
+        return bytes(self._rest)
 
 
 def content(event: bytes) -> bytes | None:

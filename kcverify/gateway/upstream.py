@@ -15,12 +15,17 @@ import httpx
 
 from kcverify.gateway.pool import Pool
 from kcverify.gateway.settings import Limits
+from kcverify.gateway.streaming import Events
 
 TRIPS = 3
 """Failures in a row after which an upstream counts as down."""
 RETURNS = 3
 """Answers in a row after which it counts as up again."""
 COOL_SECONDS = 2.0
+_LIST_SECONDS = 5.0
+_LIST_BYTES = 4 << 20
+_MODELS = 1000
+"""Models of a list that are kept."""
 RETRIED = frozenset({404, 408, 409, 425, 429})
 """Answers below 500 that another upstream may give differently."""
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -72,7 +77,8 @@ class Health:
 class Upstream:
     """One server. `models` is what `/v1/models` lists, `plain`: it refused the fields that measuring asks for.
 
-    `stepwise`: it gives no `prompt_logprobs`.
+    `stepwise`: it gives no `prompt_logprobs`, `scores`: it has given some. `dialect` of its `/tokenize`, `none` where it
+    has none, empty as long as it was not asked.
     """
 
     name: str
@@ -83,6 +89,8 @@ class Upstream:
     models: tuple[Mapping[str, Any], ...] = ()
     plain: bool = False
     stepwise: bool = False
+    scores: bool = False
+    dialect: str = ""
 
     @classmethod
     def at(cls, name: str, url: str, limits: Limits) -> Upstream:
@@ -101,32 +109,35 @@ class Upstream:
 
     async def learn(self) -> None:
         """Ask what it serves. Raises Fault."""
+        _, found = await self.listed()
         try:
-            async with asyncio.timeout(5.0):
-                answer = await self.client.get("/v1/models")
+            self.models = tuple(m for m in parsed(found)["data"] if isinstance(m, dict))[:_MODELS]
+        except (KeyError, TypeError):
+            raise Fault("models", "`/v1/models` lists nothing") from None
+
+    async def listed(self) -> tuple[int, bytes]:
+        """Status and body of its list of models, within 5 s and 4 MiB, never unpacked. Raises Fault."""
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(_LIST_SECONDS), self.client.stream("GET", "/v1/models") as answer:
+                async for part in answer.aiter_raw():
+                    parts.append(part)
+                    size += len(part)
+                    if size > _LIST_BYTES:
+                        raise Fault("too_large", "`/v1/models` is no list of models")
         except (httpx.HTTPError, TimeoutError, OSError) as error:
             raise Fault("unreachable", type(error).__name__) from None
-        try:
-            data = answer.json()["data"]
-            self.models = tuple(m for m in data if isinstance(m, dict))
-        except (ValueError, KeyError, TypeError):
-            raise Fault("models", "`/v1/models` lists nothing") from None
+        return answer.status_code, b"".join(parts)
 
     async def post(
         self, path: str, body: bytes, headers: Mapping[str, str], seconds: float | None = None
     ) -> httpx.Response:
-        """The head of the answer, within `seconds` (by default the time to the first byte). Raises Fault.
-
-        A connection that was kept and that the server closed in the same moment is no failure: it is asked once more.
-        """
+        """The head of the answer, within `seconds` (by default the time to the first byte). Raises Fault."""
         wait = self.limits.first if seconds is None else seconds
         request = self.client.build_request("POST", path, content=body, headers=headers)
         try:
             async with asyncio.timeout(wait):
-                try:
-                    return await self.client.send(request, stream=True)
-                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                    return await self.client.send(request, stream=True)
+                return await self.client.send(request, stream=True)
         except TimeoutError:
             raise Fault("timeout", f"no answer within {wait:g} s") from None
         except (httpx.HTTPError, OSError) as error:
@@ -181,9 +192,13 @@ class Upstream:
         }  # fmt: skip
 
 
-def _verification(url: str) -> ssl.SSLContext | bool:
-    """Of an upstream's certificate; reading the authorities takes long, and one without TLS has none."""
-    return True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _verification(url: str) -> ssl.SSLContext:
+    """Of an upstream's certificate, for all its connections: reading the authorities takes long; without TLS none are read."""
+    return (
+        httpx.create_ssl_context(trust_env=False)
+        if url.startswith("https:")
+        else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
 
 
 async def shut(answer: httpx.Response) -> None:
@@ -200,6 +215,24 @@ def reject(status: int, body: bytes) -> None:
 
 def _constant(text: str) -> float:
     raise ValueError(f"{text} is no JSON")
+
+
+def whole_events(events: Events, part: bytes) -> list[bytes]:
+    """What is complete of a stream after one part more. Raises Fault for an event that never ends."""
+    try:
+        return events.feed(part)
+    except ValueError as error:
+        raise Fault("invalid", str(error)) from None
+
+
+def parsed_event(data: bytes) -> dict[str, Any]:
+    """The object of one event of a stream. Raises Fault where it says that the upstream failed, or has no list of choices."""
+    found = parsed(data)
+    if "error" in found:
+        raise Fault("failed", str(found["error"])[:80])
+    if not isinstance(found.get("choices") or [], list):
+        raise Fault("invalid", "the choices of an event are no list", None, data)
+    return found
 
 
 def parsed(body: bytes) -> dict[str, Any]:

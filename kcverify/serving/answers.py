@@ -56,8 +56,8 @@ def whole(asked: Asked, identity: Identity) -> dict[str, Any]:
 
 
 def usage(asked: Asked) -> dict[str, int]:
-    """Tokens of prompts and answers."""
-    prompt, new = sum(len(s.ids) for s in asked.sequences), sum(len(s.tokens) for s in asked.sequences)
+    """Tokens of prompts, each once, and answers."""
+    prompt, new = sum(len(s.ids) for s in asked.sequences[:: asked.n]), sum(len(s.tokens) for s in asked.sequences)
     return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
 

@@ -23,7 +23,7 @@ from kcverify import __version__
 from kcverify.diagnostics import InputError
 from kcverify.measure.tokenizer import BYTES
 from kcverify.serving.answers import DONE, Identity, Pieces, dumps, event, spoilt, whole
-from kcverify.serving.asked import BODY_LIMIT, Asked, RequestError, error_data, parse, read
+from kcverify.serving.asked import BODY_LIMIT, Asked, RequestError, error_data, parse, read, tokenized
 from kcverify.serving.engine import CONTEXT, Engine, Sequence
 from kcverify.serving.faults import Behaviour, Faults, read_faults
 
@@ -76,6 +76,9 @@ def make_app(server: Server) -> Starlette:
         }  # fmt: skip
         return _json(200, {"object": "list", "data": [row]})
 
+    async def tokenize(request: Request) -> Response:
+        return _json(200, tokenized(parse(await _body(request)), BYTES))
+
     async def health(request: Request) -> Response:
         fault = server.engine.fault
         return _json(200, {"status": "ok"}) if fault is None else _json(503, {"status": fault})
@@ -93,6 +96,7 @@ def make_app(server: Server) -> Starlette:
     routes = [
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/tokenize", tokenize, methods=["POST"]),
         Route("/v1/models", models, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
         Route("/admin/fault", admin, methods=["GET", "POST"]),

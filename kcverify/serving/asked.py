@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kcverify.measure.tokenizer import Tokenizer
@@ -17,7 +17,7 @@ BODY_LIMIT = 1 << 20
 """Bytes of one request."""
 
 PROMPTS = 64
-"""Prompts of one request."""
+"""Prompts of one request, each as often as it is answered."""
 
 _CHAT_TOKENS = 64  # the model never ends by itself
 
@@ -42,7 +42,7 @@ def error_data(status: int, message: str, param: str | None = None, code: str | 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it was understood."""
+    """A request as it was understood; each prompt has `n` sequences, one after another."""
 
     chat: bool
     stream: bool
@@ -53,10 +53,11 @@ class Asked:
     logprobs: int | None
     prompt_logprobs: int | None
     sequences: tuple[Sequence, ...]
+    n: int = 1
 
 
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,), "best_of": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "repetition_penalty": (1,),
+    "best_of": (1,), "presence_penalty": (0,), "frequency_penalty": (0,), "repetition_penalty": (1,),
     "logit_bias": ({},), "suffix": ("",), "use_beam_search": (False,), "tools": ([],), "tool_choice": ("none", "auto"),
     "response_format": ({"type": "text"},), "guided_json": (), "guided_regex": (), "structured_outputs": (),
 }  # fmt: skip
@@ -93,7 +94,9 @@ def read(body: Mapping[str, Any], *, chat: bool, model: str, tokenizer: Tokenize
             raise RequestError(400, f"{key} is not supported here", key, "unsupported_parameter")
     prompts = [_chat_prompt(body, tokenizer)] if chat else _prompts(body, tokenizer)
     tokens = _tokens(body, chat)
-    sampling = _sampling(body, b)
+    sampling, n = _sampling(body, b), _whole(body, "n", 1, 1, PROMPTS) or 1
+    if n * len(prompts) > PROMPTS:
+        raise RequestError(400, f"{len(prompts)} prompts answered {n} times, at most {PROMPTS} answers", "n")
     logprobs, asked = _logprobs(body, chat, tokenizer.vocabulary), body.get("prompt_logprobs")
     scored = None if asked is None else _top("prompt_logprobs", asked, tokenizer.vocabulary)
     echo = not chat and _flag(body, "echo")
@@ -103,15 +106,31 @@ def read(body: Mapping[str, Any], *, chat: bool, model: str, tokenizer: Tokenize
         _fits(ids, tokens, tokenizer.vocabulary)
     stream, stops, ends = _flag(body, "stream"), _stops(body), _stop_ids(body, tokenizer.vocabulary)
     sequences = tuple(
-        Sequence(ids, tokens, sampling, logprobs, scored, stops, ends, stream, after, b.logit_factor, b.nan)
-        for ids in prompts
-    )
+        Sequence(ids, tokens, _choice(sampling, i), logprobs, scored, stops, ends, stream, after, b.logit_factor, b.nan)
+        for ids in prompts for i in range(n)
+    )  # fmt: skip
     options = body.get("stream_options")
     usage = isinstance(options, dict) and options.get("include_usage") is True
     return Asked(
         chat, stream, usage, echo, _flag(body, "return_token_ids"),
-        _flag(body, "return_tokens_as_token_ids"), logprobs, None if asked is None else scored, sequences,
+        _flag(body, "return_tokens_as_token_ids"), logprobs, None if asked is None else scored, sequences, n,
     )  # fmt: skip
+
+
+def _choice(sampling: Sampling, number: int) -> Sampling:
+    """Of one of several answers to a prompt: its seed is the request's plus its number, as in vLLM."""
+    return sampling if sampling.seed is None else replace(sampling, seed=(sampling.seed + number) % (1 << 63))
+
+
+def tokenized(body: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What `/tokenize` answers: for `prompt` or `messages` as vLLM does, for `content` as llama-server does.
+
+    Raises RequestError (400, 422).
+    """
+    if "content" in body:
+        return {"tokens": _prompt(body["content"], tokenizer)}
+    ids = _chat_prompt(body, tokenizer) if "messages" in body else _prompt(body.get("prompt"), tokenizer)
+    return {"count": len(ids), "max_model_len": CONTEXT, "tokens": ids}
 
 
 def _flag(body: Mapping[str, Any], key: str) -> bool:

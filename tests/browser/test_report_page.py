@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
@@ -37,7 +37,7 @@ escalate { L1 -> log; L2 -> guard; L3 -> rollback }
 def run(where: Path, *words: str) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "kcverify", *words, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=where, env=environment, timeout=240)
+    done = warm.run(command, capture_output=True, text=True, cwd=where, env=environment, timeout=240)
     assert done.returncode in (0, 1, 3), done.stderr
     return dict(json.loads(done.stdout))
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import warm
 
 from kcverify.cli import main
 
@@ -64,7 +65,7 @@ def serving(*words: str, cwd: Path | None = None) -> Iterator[Process]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     root = str(Path(__file__).parents[2])
     environment["PYTHONPATH"] = root
-    process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+    process = warm.Popen(command(*words), stdout=subprocess.PIPE, text=True, env=environment, cwd=cwd)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
@@ -82,7 +83,7 @@ def serving(*words: str, cwd: Path | None = None) -> Iterator[Process]:
 
 def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(command(*words), capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    return warm.run(command(*words), capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
 
 
 def inside(folder: Path, *words: str) -> tuple[int, str]:

@@ -1,4 +1,7 @@
-"""A server that streams one answer: `whole`, or `pings`, comments and then the end of the connection."""
+"""A server that streams one answer: `whole`, or `pings`, comments and then the end of the connection.
+
+`refuses`: it says that the client is wrong; `whole` says so to requests that are.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ class Answers(BaseHTTPRequestHandler):
         self._answer("application/json", b'{"data": [{"id": "m"}]}')
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self._answer("text/event-stream", EVENT if KIND == "whole" else b": ping\n\n" * 3)
+        asked = self.rfile.read(int(self.headers["content-length"]))
+        if KIND == "refuses" or b'"wrong"' in asked:
+            self._answer("application/json", b'{"error": {"message": "no"}}', 400)
+        else:
+            self._answer("text/event-stream", EVENT if KIND == "whole" else b": ping\n\n" * 3)
 
-    def _answer(self, kind: str, body: bytes) -> None:
-        self.send_response(200)
+    def _answer(self, kind: str, body: bytes, code: int = 200) -> None:
+        self.send_response(code)
         self.send_header("content-type", kind)
         self.end_headers()
         self.wfile.write(body)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway_cases import CONTRACT, TOKEN, inside, served, serving, whole
+from gateway_cases import CONTRACT, TOKEN, Load, inside, served, serving, whole
 
 from kcverify.cli import main
 
@@ -88,6 +88,32 @@ def test_a_keep_alive_commits_to_nothing(folder: Path) -> None:
         )
     assert served(answer) == {"version": served(answer)["version"], "side": "candidate", "served": "guarded"}
     assert whole(answer) and "whole" in answer.text and ": ping" not in answer.text
+
+
+def test_a_request_that_the_candidate_alone_refuses_is_its_failure(folder: Path) -> None:
+    """The next upstream answers it; where that refuses it too, the client was wrong, and nothing is counted."""
+    text = CONTRACT.replace("shadow { mirror 100%, for 1 s, min 60 requests }; canary { traffic 50%, hold 1 s }; ", "")
+    (folder / "served.kc").write_text(text, encoding="utf-8")
+    script = str(Path(__file__).with_name("streaming_upstream.py"))
+    with (
+        serving(script, "whole") as good,
+        serving(script, "refuses") as bad,
+        serving(*options("--admin-token-file", "token", reference=good.url, candidate=bad.url), cwd=folder) as process,
+    ):
+        load = Load(process.url)
+        body = {"model": "m", "prompt": [1], "stream": True}
+        answer = load.client.post("/v1/completions", json=body)
+        assert whole(answer) and served(answer)["side"] == "candidate" and served(answer)["served"] == "guarded"
+        wrong = load.client.post("/v1/completions", json={**body, "wrong": 1})
+        assert (wrong.status_code, wrong.json()) == (400, {"error": {"message": "no"}})
+        load.settled()
+        status = load.status()
+    errors = next(c for c in status["evidence"] if c["clause"] == "errors")
+    assert (errors["requests"], errors["exceeding"], status["traffic"]["dropped"]) == (1, 1, {})
+    assert (
+        status["upstreams"]["candidate"]["failures"] == 1
+        and "refused" in status["upstreams"]["candidate"]["last_fault"]
+    )
 
 
 def test_requests_that_are_refused_and_a_clean_end(folder: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_gateway_routes_streams_and_falls_back(exact: Process, weights: dict[s
             assert {"safe", "candidate"} <= seen
             _streamed(process, exact, fast)
             _measured(process)
+            _scored(process)
             fast.kill()
             answers = [post(process.url, **PARIS) for _ in range(20)]
             assert all(whole(a) for a in answers)
@@ -145,7 +146,7 @@ def _streamed(process: Process, exact: Process, fast: Process) -> None:
 
 
 def _measured(process: Process) -> None:
-    """Requests within the contract's assumptions count; a reference without `prompt_logprobs` leaves drift undecided."""
+    """Requests within the contract's assumptions count; lists that are shorter than was agreed leave drift undecided."""
     answers = [post(process.url, **{**PARIS, "temperature": 1, "seed": i}) for i in range(16)]
     assert all(whole(a) for a in answers)
     Load(process.url).settled()
@@ -156,3 +157,17 @@ def _measured(process: Process) -> None:
     assert (cells["errors"]["requests"], cells["errors"]["exceeding"]) == (asked, 0)
     assert cells["drift"]["missing"] == asked, cells["drift"]
     assert cells["drift"]["verdict"] not in ("pass", "fail")
+
+
+def _scored(process: Process) -> None:
+    """A prompt of text: its ids come from `/tokenize`, the reference's numbers token by token."""
+    load = Load(process.url)
+    before = next(c for c in load.status()["evidence"] if c["clause"] == "drift")
+    fields = {"prompt": PARIS["prompt"], "max_tokens": 6, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
+    answers = [post(process.url, **fields, seed=100 + i) for i in range(16)]
+    assert all(whole(a) for a in answers)
+    load.settled()
+    status = load.status()
+    drift = next(c for c in status["evidence"] if c["clause"] == "drift")
+    assert drift["rows"] > before["rows"], status["unobservable"]
+    assert drift["missing"] == before["missing"], status["unobservable"]

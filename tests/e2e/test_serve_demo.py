@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import warm
 
 httpx = pytest.importorskip("httpx")
 for package in ("torch", "starlette", "uvicorn"):
@@ -42,7 +43,7 @@ ASK = {
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
     command = [sys.executable, "-m", "kcverify", "serve-demo", "--format", "json", *arguments]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
+    running = warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
     line = running.stdout.readline()
     if not line:
         raise AssertionError(running.communicate()[1])
@@ -206,6 +207,34 @@ def test_inspect_and_compare_read_saved_answers(served, int8, tmp_path, chat, kc
     assert found["exit_code"] == run[0]
 
 
+def test_several_answers_to_one_prompt_have_seeds_of_their_own(served):
+    """The i-th is that of the seed plus i, whole and streamed; the prompt is counted once."""
+    whole = ask(served, n=3).json()
+    alone = [ask(served, seed=7 + i).json()["choices"][0] for i in range(3)]
+    assert [c["index"] for c in whole["choices"]] == [0, 1, 2]
+    assert [c["token_ids"] for c in whole["choices"]] == [c["token_ids"] for c in alone]
+    assert whole["usage"]["prompt_tokens"] == len(whole["choices"][0]["prompt_token_ids"])
+    assert whole["usage"]["completion_tokens"] == 24
+    pieces = [p["choices"][0] for p in events(ask(served, n=3, stream=True).text)]
+    for i in range(3):
+        assert "".join(p["text"] for p in pieces if p["index"] == i) == whole["choices"][i]["text"]
+
+
+def test_tokenize_in_two_dialects(served):
+    def ids(**body: object) -> dict:
+        return served.post("/tokenize", json=body).json()
+
+    assert ids(model="demo", prompt="abc") == {"count": 3, "max_model_len": 2048, "tokens": [97, 98, 99]}
+    assert ids(content="abc", add_special=True) == {"tokens": [97, 98, 99]}
+    messages = [{"role": "user", "content": "hi"}]
+    asked = {"messages": messages, "max_tokens": 1, "return_token_ids": True}
+    assert (
+        ids(messages=messages)["tokens"]
+        == ask(served, "/v1/chat/completions", **asked | {"logprobs": False}).json()["prompt_token_ids"]
+    )
+    assert served.post("/tokenize", json={"prompt": 3}).status_code == 422
+
+
 BAD = [
     (400, b"{", {}), (400, b"[]", {}), (400, b'{"prompt":"a","temperature":NaN}', {}), (400, b"[" * 100_000, {}),
     (404, None, {"model": "gpt"}), (422, None, {"prompt": None}), (422, None, {"prompt": {"a": 1}}), (400, None, {"prompt": ""}),
@@ -213,7 +242,7 @@ BAD = [
     (400, None, {"prompt": ["a"] * 65}), (422, None, {"max_tokens": "8"}), (400, None, {"max_tokens": 100_000}),
     (400, None, {"max_tokens": -1}), (400, None, {"max_tokens": 2040}), (400, None, {"temperature": -1}), (400, None, {"temperature": 1e999}),
     (422, None, {"temperature": True}), (400, None, {"top_p": 0}), (400, None, {"top_p": 2}), (422, None, {"seed": 1.5}),
-    (400, None, {"n": 2}), (400, None, {"logit_bias": {"1": 2}}), (400, None, {"logprobs": 257}), (422, None, {"stop": 3}),
+    (400, None, {"n": 65}), (422, None, {"n": "2"}), (400, None, {"n": 0}), (400, None, {"n": 33, "prompt": ["a", "b"]}), (400, None, {"best_of": 2}), (400, None, {"logit_bias": {"1": 2}}), (400, None, {"logprobs": 257}), (422, None, {"stop": 3}),
     (400, None, {"stop": [""]}), (422, None, {"stop_token_ids": "x"}), (422, None, {"stream": 1}), (413, b'{"prompt":"' + b"a" * (1 << 20) + b'"}', {}),
 ]  # fmt: skip
 

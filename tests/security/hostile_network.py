@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +37,12 @@ ANSWER = {
     "model": "m",
     "choices": [{"index": 0, "text": "hello", "finish_reason": "stop"}],
 }
+
+
+@cache
+def bomb() -> bytes:
+    """64 MiB of zeros, in 64 KiB."""
+    return gzip.compress(bytes(64 << 20))
 
 
 class Hostile(BaseHTTPRequestHandler):
@@ -63,7 +70,23 @@ class Hostile(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         type(self).asked.append(("GET", self.path, dict(self.headers), b""))
-        self._send(200, json.dumps({"data": [{"id": "m"}]}).encode())
+        good = json.dumps({"data": [{"id": "m"}]}).encode()
+        match type(self).behaviour:
+            case "bomb":
+                self._send(200, bomb(), content_encoding="gzip")
+            case "packed":
+                self._send(200, gzip.compress(good), content_encoding="gzip")
+            case "endless":
+                self._endless()
+            case _:
+                self._send(200, good)
+
+    def _endless(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(4096):
+                self.wfile.write(b"10000\r\n" + b"a" * 65536 + b"\r\n")
+        self.close_connection = True
 
     def do_POST(self) -> None:
         body = self._body()
@@ -73,7 +96,7 @@ class Hostile(BaseHTTPRequestHandler):
             case "redirect":
                 self._send(307, b"", location=type(self).elsewhere)
             case "bomb":
-                self._send(200, gzip.compress(bytes(64 << 20)), content_encoding="gzip")
+                self._send(200, bomb(), content_encoding="gzip")
             case "split":
                 self.wfile.write(
                     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nSet-Cookie: owned=1\r\nX-Kcverify-Route: forged\r\n"
@@ -86,13 +109,7 @@ class Hostile(BaseHTTPRequestHandler):
             case "deep":
                 self._send(200, b'{"choices":' + b"[" * 500000)
             case "endless":
-                self.wfile.write(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-                )
-                with contextlib.suppress(OSError):
-                    for _ in range(4096):
-                        self.wfile.write(b"10000\r\n" + b"a" * 65536 + b"\r\n")
-                self.close_connection = True
+                self._endless()
             case _:
                 self._send(200, good)
 

@@ -123,7 +123,7 @@ def store_of_another(path: Path) -> None:
 
 
 def _store(path: Path, *statements: str) -> None:
-    from kcverify.delivery.store import APPLICATION, SCHEMA
+    from kcverify.delivery.tables import APPLICATION, SCHEMA
 
     db = sqlite3.connect(path)
     for statement in (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA}", *statements):
@@ -146,7 +146,7 @@ def store_endless(path: Path) -> None:
 
 def store_texts(path: Path) -> None:
     """Texts where numbers are expected; a column of SQLite takes any type."""
-    from kcverify.delivery.store import _TABLES
+    from kcverify.delivery.tables import _TABLES
 
     _store(
         path, *_TABLES, "INSERT INTO state VALUES (1, 'seven', x'ff', x'00')",
@@ -155,9 +155,20 @@ def store_texts(path: Path) -> None:
 
 
 def store_trigger(path: Path) -> None:
-    from kcverify.delivery.store import _TABLES
+    from kcverify.delivery.tables import _TABLES
 
     _store(path, *_TABLES, "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM events WHERE seq > 1; END")
+
+
+def store_deep(path: Path) -> None:
+    """Contents that no reader of JSON can follow."""
+    from kcverify.delivery.tables import _TABLES
+
+    deep = "[" * 100_000
+    _store(
+        path, *_TABLES, f"INSERT INTO state VALUES (1, 1, 'h', '{deep}')",
+        f"INSERT INTO events VALUES (1, 'started', 1, '{deep}', '', 'h')",
+    )  # fmt: skip
 
 
 def store_cut(path: Path) -> None:
@@ -265,6 +276,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str, tuple[tuple[str, ...], ...]]
     "store endless": (store_endless, "x.db", (STORE, HISTORY, REBUILD, STATUS)),
     "store texts": (store_texts, "x.db", (STORE, HISTORY, REBUILD, STATUS)),
     "store trigger": (store_trigger, "x.db", (STORE, HISTORY, REBUILD, STATUS)),
+    "store deep": (store_deep, "x.db", (STORE, HISTORY, REBUILD, STATUS)),
     "store cut": (store_cut, "x.db", (STORE, HISTORY, REBUILD, STATUS)),
     "dsse giant": (dsse_giant, "x.intoto.jsonl", (VERIFY,)),
     "dsse many": (dsse_many, "x.intoto.jsonl", (VERIFY,)),

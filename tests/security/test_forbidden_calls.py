@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,11 @@ IMPORTS_BY_NAME = {
 """Where a module is imported by a name that is no literal, and where the name is from."""
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def trees() -> tuple[tuple[str, ast.Module], ...]:
+    """Every module by its path, parsed once."""
+    paths = sorted(ROOT.rglob("*.py"))
+    return tuple((p.relative_to(ROOT).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in paths)
 
 
 def names(tree: ast.Module) -> dict[str, str]:
@@ -122,6 +125,29 @@ def faults(path: str, tree: ast.Module) -> Iterator[tuple[str, int, str]]:
             yield name, node.lineno, "a module by a computed name"
         if method in ("execute", "executemany") and node.args and put_together(node.args[0]):
             yield f".{method}", node.lineno, "SQL put together from parts"
+
+
+UNBOUNDED = {"aread", "aiter_bytes", "iter_bytes", "aiter_text", "iter_text", "aiter_lines", "iter_lines"}
+"""Methods of an answer of httpx that unpack it, however large it becomes."""
+
+
+def test_no_answer_from_the_network_is_unpacked_or_read_without_an_end() -> None:
+    """`Upstream.body`, `parts` and `listed` and `client._posted` read raw parts up to a limit; everything else uses them."""
+    wrong = []
+    for path, tree in trees():
+        known = names(tree)
+        if "httpx" not in known.values():
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            name = called(node.func, known)
+            whole = name.split(".")[0] == "httpx" and node.func.attr in ("get", "post", "put", "request", "stream")
+            if whole or node.func.attr in UNBOUNDED or (node.func.attr == "json" and not node.args):
+                wrong.append(f"{path}:{node.lineno}: .{node.func.attr}")
+            if node.func.attr in ("get", "post") and name.endswith("client." + node.func.attr):
+                wrong.append(f"{path}:{node.lineno}: {name}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_nothing_turns_input_into_code() -> None:

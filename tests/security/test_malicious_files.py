@@ -13,6 +13,7 @@ from typing import Any
 import malicious_files
 import malicious_tensors
 import pytest
+import warm
 
 MEMORY = 6 << 30
 SECONDS = 100
@@ -52,7 +53,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, An
     folder = tmp_path_factory.mktemp("malicious")
     lines = commands(folder)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run(
+    warm.run(
         [sys.executable, "-m", "kcverify", "keygen", str(folder / "k")],
         env=environment,
         check=True,

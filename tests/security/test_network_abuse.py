@@ -134,6 +134,62 @@ def test_headers_between_hops_and_secrets_do_not_pass(served: Any) -> None:
     assert answer.headers["x-kcverify-route"] != "forged"
 
 
+@pytest.mark.parametrize("behaviour", ["bomb", "endless", "packed"])
+def test_a_list_of_models_is_bounded_and_never_unpacked(behaviour: str) -> None:
+    import asyncio
+    import resource
+
+    from kcverify.gateway.settings import Limits
+    from kcverify.gateway.upstream import Fault, Upstream
+
+    async def learn(url: str) -> str:
+        server = Upstream.at("safe", url, Limits())
+        try:
+            await server.learn()
+        except Fault as fault:
+            return fault.kind
+        finally:
+            await server.client.aclose()
+        return f"learned {server.models}"
+
+    with upstream() as (kind, url):
+        kind.behaviour, before = behaviour, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert asyncio.run(learn(url)) in ("too_large", "invalid"), behaviour
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000, behaviour
+
+
+@pytest.mark.parametrize("behaviour", ["bomb", "endless"])
+def test_an_answer_to_a_question_of_ours_is_bounded(behaviour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kcverify.diagnostics import InputError
+    from kcverify.gateway import client
+
+    monkeypatch.setattr(client, "LARGEST", 1 << 20)
+    with upstream() as (kind, url):
+        kind.behaviour = behaviour
+        with pytest.raises(InputError, match=r"ReadError|without JSON"):
+            client.send(url, "/admin/gate", {}, None)
+
+
+def test_no_other_protocol_is_spoken(served: Any) -> None:
+    gateway, _, _ = served
+    head = b"GET /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\n"
+    for asked in (
+        b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
+    ):
+        assert gateway.raw(head + asked, 1.0).startswith(b"HTTP/1.1 405")
+
+
+def test_a_body_nested_beyond_reason_is_refused(served: Any) -> None:
+    gateway, safe, _ = served
+    safe.behaviour, before = "good", len(safe.asked)
+    for depth in (150, 900, 100_000):
+        deep = b'{"prompt": "x", "model": "m", "a": ' + b"[" * depth + b"]" * depth + b"}"
+        answer = gateway.client.post("/v1/completions", content=deep)
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "body_invalid", depth
+    assert len(safe.asked) == before
+
+
 @pytest.mark.parametrize("behaviour", ["bomb", "headers", "deep", "endless"])
 def test_an_upstream_that_attacks_becomes_an_error(served: Any, behaviour: str) -> None:
     gateway, safe, _ = served
@@ -220,6 +276,8 @@ def test_slow_clients_do_not_stop_the_others(served: Any) -> None:
         assert time.monotonic() - began < 3
         slow[1].settimeout(10)
         assert b"408" in slow[1].recv(4096)
+        slow[0].settimeout(10)
+        assert slow[0].recv(4096) == b"", "a head that does not end is waited for"
     finally:
         for connection in slow:
             connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -43,8 +44,8 @@ def answers(drawn: Drawn, factor: float, requests: int, fields: dict[str, object
     for n in range(requests):
         logits = rng.normal(size=(3, VOCABULARY)) * 2.0
         tokens = np.argmax(logits / factor + rng.gumbel(size=logits.shape), axis=1)
-        asked = {"seed": seed << 32 | n, **fields}
-        if drawn.add(asked, listed(logits, tokens, 10), tuple(tokens.tolist()), 1e-5, VOCABULARY):
+        asked = {"seed": seed << 32 | n << 4, **fields}
+        if drawn.add(asked, [(listed(logits, tokens, 10), tuple(tokens.tolist()))], 1e-5, VOCABULARY):
             return n + 1
     return None
 
@@ -72,7 +73,7 @@ def test_one_seed_is_one_draw_and_other_samplers_are_not_looked_at() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "wanted"),
-    [({}, True), ({"temperature": 1, "top_p": 1.0, "stop": ["x"], "n": 1}, True), ({"temperature": 0.7}, False),
+    [({}, True), ({"temperature": 1, "top_p": 1.0, "stop": ["x"], "n": 4}, True), ({"n": 2, "best_of": 4}, False), ({"temperature": 0.7}, False),
      ({"top_k": 5}, False), ({"logit_bias": {"1": 2}}, False), ({"response_format": {"type": "json_object"}}, False),
      ({"temperature": True}, False), ({"temperature": None, "seed": 3}, True), ({"a_field_of_the_future": 1}, False)],
 )  # fmt: skip
@@ -87,3 +88,67 @@ def test_what_says_nothing_adds_nothing() -> None:
     for side in (none, broken, twice):
         assert steps(side, (1,), 1e-5, 10) == [0.0] * len(FACTORS)
     assert not any(math.isnan(x) for x in steps(none, (1,), 1e-5, None))
+
+
+def several(drawn: Drawn, factor: float, requests: int, choices: int, **how: bool) -> int | None:
+    """Requests of `choices` answers until the watch speaks; `same`: all of one request are one draw, `sorted`: as V0 lists them."""
+    rng = np.random.default_rng(5)
+    for n in range(requests):
+        pairs = []
+        logits = rng.normal(size=(4, VOCABULARY)) * 2.0
+        for i in range(choices):
+            if i == 0 or not how.get("same"):
+                tokens = np.argmax(logits / factor + rng.gumbel(size=logits.shape), axis=1)
+            pairs.append((listed(logits, tokens, 10), tuple(tokens.tolist())))
+        if how.get("ranked"):
+            pairs.sort(key=lambda pair: -float(pair[0].logprobs.sum()))
+        if drawn.add({"seed": n * choices, "n": choices}, pairs, 1e-5, VOCABULARY):
+            return n + 1
+    return None
+
+
+@pytest.mark.parametrize("how", [{}, {"same": True}, {"ranked": True}])
+def test_choices_of_one_request_are_no_more_evidence_than_one_draw(how: dict[str, bool]) -> None:
+    """Independent, all one and the same, or listed by their probability: a right sampler is not blamed, a wrong one is."""
+    assert several(Drawn(), 1.0, 500, 4, **how) is None
+    found = several(Drawn(), 2.0, 100, 4, **how)
+    assert found is not None and found < 60, found
+
+
+def test_the_mean_of_dependent_ratios_is_taken() -> None:
+    one, three = Drawn(), Drawn()
+    side = listed(np.random.default_rng(1).normal(size=(2, VOCABULARY)), np.array([3, 4]), 10)
+    one.add({}, [(side, (3, 4))], 1e-5, VOCABULARY)
+    three.add({}, [(side, (3, 4))] * 3, 1e-5, VOCABULARY)
+    assert three.watch.seen == 1 and three.watch.wealth == pytest.approx(one.watch.wealth)
+
+
+def test_a_seed_of_a_choice_is_used_up_too() -> None:
+    """vLLM gives the i-th choice the seed plus i."""
+    drawn, side = Drawn(), listed(np.zeros((1, VOCABULARY)), np.array([3]), 10)
+    for seed, count, seen in ((10, 4, 1), (13, 1, 1), (8, 3, 1), (14, 1, 2), (8, 2, 3), (True, 1, 3)):
+        drawn.add({"seed": seed}, [(side, (3,))] * count, 1e-5, VOCABULARY)
+        assert drawn.watch.seen == seen, seed
+
+
+def test_a_watch_goes_on_exactly_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through JSON: the sums, and the seeds that are used up, of which the oldest are forgotten."""
+    monkeypatch.setattr("kcverify.gateway.drawn.SEEDS", 50)
+    one = Drawn()
+    assert answers(one, 1.2, 80, {}) is None
+    fresh, forgotten = one.taken()
+    assert (len(fresh), forgotten, one.taken()) == (80, 30, ([], 0))
+    one.give_back((fresh[:2], 1))
+    assert one.taken() == (fresh[:2], 1)
+    two = Drawn()
+    two.load_state_dict(json.loads(json.dumps(one.state_dict())), fresh[forgotten:])
+    assert two.data() == one.data() and one.watch.log_e != 0.0
+    for drawn in (one, two):
+        answers(drawn, 2.0, 20, {}, seed=1)  # the seeds of before: those that are known count nothing
+        answers(drawn, 2.0, 5, {}, seed=3)
+    assert two.state_dict() == one.state_dict() and two.taken() == one.taken()
+    wrong = one.state_dict()
+    for change in ({"wealth": [0.0]}, {"summed": [math.inf] * 4}, {"settings": []}, {"seen": None}):
+        with pytest.raises((ValueError, TypeError)):
+            two.load_state_dict({**wrong, **change}, [])
+    assert two.state_dict() == one.state_dict(), "what cannot be read changes nothing"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import socket
+import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kcverify import driver
@@ -18,6 +22,7 @@ from kcverify.gateway.cells import Facts
 from kcverify.gateway.guard import Guard
 from kcverify.gateway.keeper import GONE_MILLISECONDS, Clock, Keeper
 from kcverify.gateway.metrics import Metrics
+from kcverify.gateway.observed import listed
 from kcverify.routing.health import Watcher, Where, watched
 from kcverify.runtime.errors import MonitorInputError
 from kcverify.runtime.sequential import SCALE
@@ -109,8 +114,107 @@ def test_detectors_are_taken_over_once_and_from_the_dead_alone(tmp_path: Path) -
         ):
             store.add(1, writer, 1, 1, {}, (at, {"number": number}))
     keeper = Keeper(path, MADE, Clock())
-    assert [keeper.watch() for _ in range(3)] == [{"number": 1}, {"number": 2}, None]
+    assert [keeper.watch() for _ in range(3)] == [({"number": 1}, []), ({"number": 2}, []), None]
     with promotion.start(path, MADE, now) as store:
         store.add(1, f"gateway-{host}-999999999-1", 2, 1, {}, (now, {"number": 4}))
         promotion.rollback(store, now)
     assert keeper.watch() is None, "what was seen before a rollback says nothing about what comes now"
+
+
+def sampled(guard: Guard, numbers: range, factor: float = 1.0) -> None:
+    """Answers of one token, drawn at a temperature of `factor`."""
+    for i in numbers:
+        rng = np.random.default_rng(i)
+        logits = rng.normal(size=40) * 3
+        logs = logits - np.logaddexp.reduce(logits)
+        token = int(np.argmax(logits / factor + rng.gumbel(size=40)))
+        row = [(j, float(x)) for j, x in enumerate(logs)]
+        guard.sampled(1, {"seed": i}, [(listed([float(logs[token])], [row], 40), (token,))], 1e-5, 40)
+        guard.add(facts(i), WHERE)
+
+
+def flushed(keeper: Keeper, guard: Guard) -> None:
+    waiting, state, draws = guard.take()
+    for run, requests, records in waiting:
+        assert keeper.add(run, requests, records, {"route": "candidate", "cause": "", **state}, draws)
+
+
+def resumed(keeper: Keeper) -> Guard:
+    left = keeper.watch()
+    assert left is not None
+    guard = Guard(MADE, CELLS, 1)
+    guard.watcher.load_state_dict(left[0]["watcher"])
+    guard.drawn.load_state_dict(left[0]["drawn"], left[1])
+    return guard
+
+
+def test_the_watch_of_the_sampler_is_kept_whatever_ends_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lives that end without a word, the second before it has written anything: the third is where the first was."""
+    path = str(tmp_path / "s.db")
+    first, guard = Keeper(path, MADE, Clock()), Guard(MADE, CELLS, 1)
+    sampled(guard, range(40), 1.6)
+    flushed(first, guard)
+    sampled(guard, range(40, 60), 1.6)
+    flushed(first, guard)
+    monkeypatch.setattr(Keeper, "_gone", lambda self, writer, at: True)
+    assert resumed(Keeper(path, MADE, Clock())).drawn.watch.seen == 60
+    keeper = Keeper(path, MADE, Clock())
+    again = resumed(keeper)
+    assert again.drawn.state_dict() == guard.drawn.state_dict() and guard.drawn.watch.log_e > 0.0
+    for one in (guard, again):
+        sampled(one, range(50, 80), 1.6)  # ten of them were there before
+    assert again.drawn.state_dict() == guard.drawn.state_dict() and again.drawn.watch.seen == 80
+    flushed(keeper, again)
+    assert keeper.store.draws(1, keeper.writer) == [*range(60), *range(60, 80)]
+    promotion.rollback(keeper.store, Clock().now() + 1000)
+    assert Keeper(path, MADE, Clock()).watch() is None
+
+
+def test_what_could_not_be_written_waits_on() -> None:
+    guard = Guard(MADE, CELLS, 1)
+    sampled(guard, range(5))
+    waiting, _, draws = guard.take()
+    assert draws == ([0, 1, 2, 3, 4], 0)
+    guard.give_back(*waiting[0], draws)
+    assert guard.take()[::2] == (waiting, draws)
+    guard.restart(2)
+    guard.give_back(*waiting[0], draws)
+    assert guard.take()[2] == ([], 0), "the seeds of a run that has ended"
+
+
+def test_a_store_without_the_newer_tables_opens(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    promotion.start(str(path), MADE, 1000).close()
+    with contextlib.closing(sqlite3.connect(path)) as old, old:
+        old.execute("DROP TABLE watches")
+        old.execute("DROP TABLE draws")
+    keeper = Keeper(str(path), MADE, Clock())
+    assert keeper.watch() is None
+    guard = Guard(MADE, CELLS, 1)
+    sampled(guard, range(3))
+    flushed(keeper, guard)
+    assert keeper.store.draws(1, keeper.writer) == [0, 1, 2]
+    keeper.store.verify()
+
+
+def test_a_state_of_an_earlier_version_starts_the_watch_of_the_sampler_anew(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.db")
+    body = {"route": "candidate", "cause": "", "watcher": Watcher(CELLS).state_dict()}
+    with promotion.start(path, MADE, 1000) as store:
+        store.add(1, f"gateway-{socket.gethostname()}-999999999-1", 1, 1, {}, (1000, body))
+    assert Keeper(path, MADE, Clock()).watch() == (json.loads(json.dumps(body)), [])
+
+
+def test_a_request_of_an_earlier_run_says_nothing_of_the_health_of_this_one() -> None:
+    """A backlog that is worked off after a rollback belongs to the run it was asked in."""
+    guard = Guard(MADE, CELLS, 2)
+    before = guard.watcher.state_dict()
+    for i in range(50):
+        guard.add(facts(i, failed=True), WHERE)
+    assert guard.watcher.state_dict() == before
+    assert guard.take()[0][0][:2] == (1, 50), "its evidence is that of its own run"
+    guard.restart(1)
+    guard.add(facts(50, failed=True), WHERE)
+    assert guard.watcher.state_dict() != before
