@@ -12,6 +12,8 @@ from kcverify.source import Span
 WIDTH = 100
 """Columns of source text that are shown; a longer line is cut around the carets."""
 
+_LONGEST = 4000
+"""Characters of a message that are shown; a name of a file can be as long as the file."""
 _TAB = 4
 _BEFORE = 40
 _BOLD, _RESET, _DIM = "\x1b[1m", "\x1b[0m", "\x1b[2m"
@@ -50,9 +52,10 @@ def _painted(text: str, paint: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """`text` with control and direction characters, which could rewrite the terminal, replaced."""
+    """`text` with control and direction characters, which could rewrite the terminal, replaced; a long one cut."""
+    kept = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     return "".join(
-        character if _width(character) or unicodedata.combining(character) else "\ufffd" for character in text
+        character if _width(character) or unicodedata.combining(character) else "\ufffd" for character in kept
     )
 
 

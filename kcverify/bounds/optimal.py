@@ -174,7 +174,7 @@ def _read(entry: Path, s: Fraction, horizon: int, cells: int) -> Fraction | None
     try:
         found = json.loads(entry.read_text(encoding="utf-8"))
         value = Fraction(found["upper"])
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
         return None
     whole = found == _document(s, horizon, cells, value)
     return value if whole and binomial_attained(s, horizon) <= value <= 1 else None

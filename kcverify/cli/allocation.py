@@ -44,7 +44,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _shown(text: str) -> None:
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         note(text)
 
 
@@ -191,7 +191,7 @@ def _tell(answer: dict[str, Any], as_json: bool, report: str | None, text: Any, 
     if as_json:
         emit(answer)
     else:
-        say(text(answer, common.color()))
+        common.tell(text, answer)
         if report is not None:
             say(f"report: {report}")
     return int(answer["exit_code"])

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kcverify.cli.common import Format, app, emit, say, wants_json, worse
+from kcverify.output.style import single
 
 LARGEST = 64 << 20
 """Bytes of a file of certificates that are read."""
@@ -38,9 +39,9 @@ def check(files: Paths, contract: Against = None, format: Format = "text") -> in
         code = worse(code, 2 if not readable else 0 if accepted else 1)
         answers.append({"file": path, "accepted": accepted, "readable": readable, "lines": lines})
         if not as_json and not readable:
-            say(f"{path}: unreadable: {lines[0]}")
+            say(single(f"{path}: unreadable: {lines[0]}"))
         elif not as_json:
-            say("\n  ".join([f"{path}: {'accepted' if accepted else 'rejected'}", *lines]))
+            say("\n  ".join(single([f"{path}: {'accepted' if accepted else 'rejected'}", *lines])))
     if as_json:
         emit({"kcverify": __version__, "exit_code": code, "certificates": answers})
     return code

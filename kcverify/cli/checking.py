@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -177,9 +176,9 @@ def _print(format: str, found: list[File], code: int, extras: Extras) -> None:
     elif format == "sarif":
         emit(sarif.data(results))
     elif format == "junit":
-        sys.stdout.write(junit.text(results))
+        common.put(junit.text(results))
     else:
-        say(github.text(results))
+        common.command(github.text(results))
 
 
 def _write(found: list[File], extras: Extras) -> None:

@@ -11,13 +11,15 @@ import signal
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
+
+from kcverify.output.style import single, still
 
 _FIRST = ("check", "derive", "bounds", "compile", "measure", "demo", "inspect", "gate", "promote", "explain")
 
@@ -51,24 +53,75 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="value of a contrac
 
 def color() -> bool:
     """Whether to colour standard output: a terminal, and NO_COLOR not set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def say(text: str) -> None:
-    """Print text; control characters that could rewrite the terminal are replaced, our own colours kept on one."""
+    """Print text; what could rewrite the terminal or command a CI runner is replaced, our own colours kept on a terminal."""
     out, last = [], 0
     for match in _COLOUR.finditer(text) if color() else ():
         out += [_inert(text[last : match.start()]), match.group()]
         last = match.end()
-    print("".join([*out, _inert(text[last:])]))
+    put(_told("".join([*out, _inert(text[last:])])) + "\n")
+
+
+def tell(text: Callable[[Any, bool], str], found: Any) -> None:
+    """Print an answer as text; what others wrote in it ends no line."""
+    say(text(single(found), color()))
 
 
 def note(text: str) -> None:
     """Print a line on standard error, where it never mixes with an answer."""
-    print(_inert(text), file=sys.stderr)
+    _err(_told(_inert(single(text))))
+
+
+def command(text: str) -> None:
+    """Print lines that are commands of a CI runner: the writer has escaped what others wrote."""
+    put(_inert(text) + "\n")
+
+
+def put(text: str) -> None:
+    """Print text as it is, at once. A reader that has gone, or a closed output, changes nothing about the exit code, which
+    is the command's verdict. Raises InputError: `file_unwritable`, as for a full disk."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop(sys.stdout)
+    except OSError as error:
+        _drop(sys.stdout)
+        raise _unwritable("standard output", error) from None
+
+
+def _drop(stream: TextIO) -> None:
+    """What is printed from now on, and what waits to be, goes nowhere."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _err(text: str) -> None:
+    """A line on standard error; where that is closed, gone or full, the exit code alone tells."""
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+_COMMAND = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+"""What makes GitHub's runner take a line of a log for a command."""
+
+
+def _told(text: str) -> str:
+    return _COMMAND.sub(r"\1: ", still(text, " #"))
 
 
 _OBEYED = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -84,9 +137,11 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def emit(value: Any) -> None:
-    """Print JSON; what a terminal would obey is escaped, and half of a surrogate pair, which no encoding holds, replaced."""
+    """Print JSON; what a terminal or a runner would obey is escaped, and half of a surrogate pair, which no encoding holds, replaced."""
     text = _HALF.sub("\ufffd", json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
-    print(_SPECIAL.sub(lambda c: json.dumps(c[0])[1:-1] if unicodedata.category(c[0]) in _OBEYED else c[0], text))
+    text = still(text, "\\u0023")  # no line of JSON begins with a colon
+    shown = _SPECIAL.sub(lambda c: json.dumps(c[0])[1:-1] if unicodedata.category(c[0]) in _OBEYED else c[0], text)
+    put(shown + "\n")
 
 
 def wants_json(value: str) -> bool:
@@ -208,11 +263,8 @@ def guarded(run: Callable[[], Any]) -> int:
     try:
         return int(run() or 0)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _err("interrupted")
         return 3
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         from kcverify.diagnostics import InputError
 
@@ -221,10 +273,7 @@ def guarded(run: Callable[[], Any]) -> int:
             return 2
         where = _innermost(error)
         note(f"internal error in {where}: {type(error).__name__}: {error}")
-        print(
-            "this is a fault of kcverify, not of your input; please report it with the command and the file",
-            file=sys.stderr,
-        )
+        _err("this is a fault of kcverify, not of your input; please report it with the command and the file")
         return 4
 
 
@@ -232,8 +281,8 @@ def complain(error: Exception) -> None:
     """Print the diagnostics of an InputError on standard error."""
     from kcverify.render import render_all
 
-    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    print(render_all(getattr(error, "diagnostics", ()), color=color), file=sys.stderr)
+    color = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    _err(_told(render_all(getattr(error, "diagnostics", ()), color=color)))
 
 
 def _innermost(error: BaseException) -> str:

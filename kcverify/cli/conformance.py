@@ -87,7 +87,7 @@ def run(
     if as_json:
         emit(found)
     else:
-        say(output.run(found, common.color()))
+        common.tell(output.run, found)
     return int(found["exit_code"])
 
 
@@ -133,7 +133,7 @@ def compare(
     if as_json:
         emit({"kcverify": __version__, "exit_code": code, **found})
     else:
-        say(output.entries(found, common.color()))
+        common.tell(output.entries, found)
     return code
 
 
@@ -166,7 +166,7 @@ def survey(
     if as_json:
         emit(found)
     else:
-        say(output.survey(found, common.color()))
+        common.tell(output.survey, found)
     return code
 
 

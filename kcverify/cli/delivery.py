@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kcverify.cli import common
-from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, say, wants_json
+from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, wants_json
 
 if TYPE_CHECKING:
     from kcverify.delivery.evidence import Evidence
@@ -98,11 +98,12 @@ def promote(
     _extra()
     from kcverify.delivery import promotion
     from kcverify.output import delivery as output
+    from kcverify.provenance.reading import is_there
 
     as_json = wants_json(format)
     chosen = _contract(file, contract, set)
     sources = _evidence(evidence or [], chosen)
-    fresh = not Path(store).exists()
+    fresh = not is_there(store)
     with promotion.start(store, chosen, _now()) as opened:
         if fresh:
             note(f"{store}: started in {opened.state().position}")
@@ -189,7 +190,7 @@ def _answer(command: str, found: Mapping[str, Any], text: Any, as_json: bool) ->
     if as_json:
         emit({"kcverify": __version__, "command": command, **found})
     else:
-        say(text(found, common.color()))
+        common.tell(text, found)
     return int(found["exit_code"])
 
 
@@ -278,7 +279,7 @@ def _anchor(text: str | None) -> tuple[int, str] | None:
     if text is None:
         return None
     seq, _, value = text.partition(":")
-    if not (seq.isascii() and seq.isdigit() and len(seq) < 16 and len(value) == 64):
+    if not (re.fullmatch("[1-9][0-9]{0,14}", seq) and re.fullmatch("[0-9a-fA-F]{64}", value)):
         raise _option("--anchor", f"`{text}` is not SEQ:HASH", "take it from `kcverify status`")
     return int(seq), value.lower()
 

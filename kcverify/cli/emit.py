@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,7 +71,7 @@ def emit(
         return 0
     text = _telemetry().lines(request.verdicts) if row.render is None else row.render(request)
     if output == "-":
-        sys.stdout.write(text)
+        common.put(text)
     else:
         write(output, text)
         say(f"{output}: {row.title}, {len(text.splitlines())} lines")

@@ -42,7 +42,7 @@ def gateway(
     fingerprint_reference: DeclaredReference = None, fingerprint_candidate: DeclaredCandidate = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", help="body, answer, concurrency, connect, first, stall, whole, queue, copies, scorers, steps", metavar="NAME=N"),
+        typer.Option("--limit", help="body, answer, concurrency, connect, first, stall, whole, queue, queue_bytes, copies, scorers, steps, choices", metavar="NAME=N"),
     ] = None,
     contract: Name = None, set: Set = None,
 ) -> int:  # fmt: skip

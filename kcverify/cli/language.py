@@ -17,6 +17,8 @@ from kcverify.cli.common import (
     complain,
     emit,
     folder,
+    note,
+    put,
     say,
     wants_json,
     worse,
@@ -45,9 +47,9 @@ def fmt(
         name = "<stdin>" if path == "-" else path
         changed = before != after
         if diff:
-            sys.stdout.write(output.difference(name, before, after))
+            put(output.difference(name, before, after))
         elif path == "-" and not check:
-            sys.stdout.write(after)
+            put(after)
         elif changed and not check:
             write(path, after)
             say(f"{name}: formatted")
@@ -64,7 +66,7 @@ Output = Annotated[str, typer.Option("-o", "--output", help="where to write; - i
 def _deliver(text: str, output: str) -> None:
     """Write a result to a file or to standard output."""
     if output == "-":
-        sys.stdout.write(text)
+        put(text)
     else:
         write(output, text)
         say(f"{output}: written")
@@ -89,7 +91,7 @@ def convert(
     _deliver(text, output)
     if lost:
         some = "1 comment stays" if lost == 1 else f"{lost} comments stay"
-        print(f"{some} behind: they are no part of a contract, and only `.kc` to `.kc` keeps them", file=sys.stderr)
+        note(f"{some} behind: they are no part of a contract, and only `.kc` to `.kc` keeps them")
     return 0
 
 

@@ -92,7 +92,7 @@ MostRows = Annotated[
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
     """The callback of a progress bar on standard error; None where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -166,7 +166,7 @@ def measure(
     if as_json:
         emit(result)
     else:
-        say(output.text(result, common.color()))
+        common.tell(output.text, result)
         if report is not None:
             say(f"report: {report}")
     return int(result["exit_code"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -153,7 +152,7 @@ def compile(
     if as_json:
         emit(answer.data(compiled.checked, compiled.text, None if output == "-" else output))
     elif output == "-":
-        sys.stdout.write(compiled.text)
+        common.put(compiled.text)
     else:
         say(f"{output}: monitor of {chosen.name}, {len(compiled.text.splitlines())} lines")
     return 0

@@ -12,6 +12,7 @@ import typer
 
 from kcverify.cli import common
 from kcverify.cli.common import File, Format, Name, Set, app, emit, parameters, say, wants_json, write
+from kcverify.output.style import single
 
 if TYPE_CHECKING:
     from kcverify.elaborate.contract import Contract
@@ -75,7 +76,7 @@ def fingerprint(
         if as_json:
             emit({"kcverify": __version__, **answer})
         else:
-            say(shown.comparison(answer, common.color()))
+            common.tell(shown.comparison, answer)
         return int(answer["exit_code"])
     if output is not None:
         common.writable(output, *(word for word in [*(weights or []), *(kernel or [])] if word))
@@ -87,7 +88,7 @@ def fingerprint(
     if as_json:
         emit({"kcverify": __version__, "exit_code": 0, "fingerprint": found})
     else:
-        say(shown.fingerprint(found, tuple(f.name for f in FIELDS if f.digest == "identity"), common.color()))
+        say(shown.fingerprint(single(found), tuple(f.name for f in FIELDS if f.digest == "identity"), common.color()))
     return 0
 
 
@@ -193,7 +194,7 @@ def replay(
     if as_json:
         emit(found)
     else:
-        say(shown.replay(found, common.color()))
+        common.tell(shown.replay, found)
     return int(found["exit_code"])
 
 
@@ -260,7 +261,7 @@ def attest(
     if as_json:
         emit(answer)
     else:
-        say(shown.attested(answer))
+        say(shown.attested(single(answer)))
     return 0
 
 
@@ -302,7 +303,7 @@ def verify(
     if as_json:
         emit(answer)
     else:
-        say(shown.verified(answer, common.color()))
+        common.tell(shown.verified, answer)
     return found.exit_code
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +73,6 @@ def serve_demo(
             "pid": os.getpid(),
         }
         say(json.dumps(facts) if as_json else f"{s.url} serves {s.model}, {s.kernel}, weights {s.weight_version}")
-        sys.stdout.flush()
 
     found = [read_fault(text) for text in fault or []]
     serve(kernel, host, port, found, admin_token, logprobs_mode == "processed", ready)

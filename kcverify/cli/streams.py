@@ -44,7 +44,7 @@ def inspect(file: Stream, declare: Declare = None, format: Format = "text") -> i
     if as_json:
         emit(found)
     else:
-        say(output.shards(found, common.color()) if several else output.text(found, common.color()))
+        common.tell(output.shards if several else output.text, found)
     return 0
 
 
@@ -137,7 +137,7 @@ def compare(
     if as_json:
         emit(found)
     else:
-        say(output.text(found, common.color()))
+        common.tell(output.text, found)
         if html is not None:
             say(f"report: {html}")
     return int(found["exit_code"])

@@ -72,7 +72,7 @@ ROWS: tuple[Code, ...] = (
         "evidence_reused",
         "{path} was counted before: {where}",
         "E-values multiply on fresh data only. Data that counts twice looks like twice the evidence.",
-        "measure on data that no earlier stage has seen",
+        "measure on data that no earlier stage has seen; workers that may count alike save their monitors' states, which are told apart",
     ),
     _row(
         "KC610",
@@ -107,7 +107,7 @@ ROWS: tuple[Code, ...] = (
         "clock_behind",
         "the clock reads {now}, and the last event is of {last}",
         "Events are in the order of time. A clock that was set back would let a minimum time pass twice, or never.",
-        "set the clock right",
+        "set the clock right; where the last event's clock was wrong, wait until then, or start another store",
     ),
     _row(
         "KC615",

@@ -27,6 +27,11 @@ VERDICTS = ("pass", "fail", "inconclusive", "unobservable", "not_enforced")
 _ADDABLE_READINGS = ("throughput", "peak_memory", "kv_cache")
 """Readings for which every part within the limit means that the whole is."""
 _SMALLEST_P = 1e-300
+_MOST = 1 << 48
+"""Requests that one file may state; sums of many stay exact as JSON."""
+LARGEST = 1e15
+"""Size of a log e-value that one file may state."""
+_SHOWN = 80
 _NEVER = "evidence of this kind cannot be merged: measure the data in one run, or give states of monitors"
 
 
@@ -52,8 +57,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that one source says. `files` are paths with the SHA-256 of each, none for a store; `provenance` is
-    what a result of `measure` says of its sides and its trace (see `provenance.enforce`)."""
+    """Everything that one source says. `files` are paths with the SHA-256 of each, none for a store; `contents` are
+    digests of what they say, the same for a copy that is laid out otherwise; `provenance` is what a result of `measure`
+    says of its sides and its trace (see `provenance.enforce`)."""
 
     path: str
     files: tuple[tuple[str, str], ...]
@@ -62,6 +68,7 @@ class Evidence:
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     provenance: Mapping[str, Any] | None = None
+    contents: tuple[str, ...] = ()
 
 
 def read_json(path: str, content: bytes, contract: Contract, digest: str) -> Evidence:
@@ -75,7 +82,9 @@ def read_json(path: str, content: bytes, contract: Contract, digest: str) -> Evi
         raise _invalid(path, "it is neither a result of `kcverify measure` nor a monitor's report")
     faults = [] if found.get("complete", True) is True else [f"the run of {path} was not complete"]
     read = of_report(((path, hashlib.sha256(content).hexdigest()),), report, contract, digest, faults)
-    return replace(read, provenance=provenance_of(path, found))
+    told = provenance_of(path, found)
+    said = json.dumps([report, told], sort_keys=True, default=lambda side: side.data()).encode()
+    return replace(read, provenance=told, contents=(hashlib.sha256(said).hexdigest(),))
 
 
 def of_report(
@@ -88,10 +97,10 @@ def of_report(
     """A monitor's report as evidence; it must be of this very contract. Raises InputError: `evidence_invalid`."""
     path = files[0][0]
     if report.get("digest") != digest:
-        raise _invalid(path, f"it is about the contract {report.get('digest')}, and this one is {digest}")
+        raise _invalid(path, f"it is about the contract {_cut(str(report.get('digest')))}, and this one is {digest}")
     one_look = report.get("looks") == "one look"
     if not one_look and report.get("looks") != "any number of looks":
-        raise _invalid(path, f"`looks` is {report.get('looks')!r}")
+        raise _invalid(path, f"`looks` is {_short(report.get('looks'))}")
     known = {(c.name, s) for c in contract.clauses for s in (c.slices or (None,))}
     cells = []
     try:
@@ -114,19 +123,34 @@ def _invalid(path: str, reason: str) -> InputError:
 def _cell(row: Mapping[str, Any], one_look: bool) -> Cell:
     evidence, verdict, slice = row["evidence"], row["verdict"], row["slice"]
     if verdict not in VERDICTS or not isinstance(slice, str | None) or not isinstance(row["name"], str):
-        raise ValueError(f"{row['name']!r} on {slice!r} has the verdict {verdict!r}")
+        raise ValueError(f"{_short(row['name'])} on {_short(slice)} has the verdict {_short(verdict)}")
     needed = evidence["requests_needed"]
     logs = [_calibrated(evidence[f"p_{s}"]) if one_look else _number(evidence[f"log_e_{s}"]) for s in ("fail", "pass")]
     return Cell(
-        row["name"], slice, str(evidence["kind"]), verdict, str(row["reason"]), _count(evidence["requests"] or 0),
+        row["name"], slice, _text(evidence["kind"]), verdict, _text(row["reason"]), _count(evidence["requests"] or 0),
         logs[0], logs[1], None if needed is None else _count(needed),
     )  # fmt: skip
 
 
 def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise ValueError(f"{_short(value)} is no count")
     return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{_short(value)} is no text")
+    return value
+
+
+def _short(value: object) -> str:
+    """A value as a message shows it, however long it is."""
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _number(value: object) -> float | None:
@@ -134,8 +158,8 @@ def _number(value: object) -> float | None:
         return None
     if value in ("inf", "-inf"):
         return float(str(value))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no log e-value")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        raise ValueError(f"{_short(value)} is no log e-value")
     return float(value)
 
 
@@ -144,7 +168,7 @@ def _calibrated(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise ValueError(f"{value!r} is no p-value")
+        raise ValueError(f"{_short(value)} is no p-value")
     return -math.log(2.0) - 0.5 * math.log(max(float(value), _SMALLEST_P))
 
 

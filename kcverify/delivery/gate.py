@@ -30,7 +30,9 @@ MILD = ("log", "alert")
 @dataclass(frozen=True)
 class Question:
     """What the gate is asked. Times in milliseconds; `held` (in the stage), `stepped` (in the step), `calm` (since the
-    route last changed) are None where they are not known. `last_step`: whether the next place is another stage."""
+    route last changed) are None where they are not known. `last_step`: whether the next place is another stage.
+    `against`: what files that were looked at before in this run, and are not given now, said against the pass side (log
+    e-values, 0 at most); None where there were none."""
 
     stage: str
     requests: int
@@ -43,6 +45,7 @@ class Question:
     carried: Carried = field(default_factory=dict)
     decided: Mapping[str, str] = field(default_factory=dict)
     faults: Sequence[str] = ()
+    against: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,22 @@ def _cells(contract: Contract, stage: Stage, asked: Question) -> Iterator[Judged
             if cell is None or not enforced:
                 reason = planned.reason or (cell.reason if cell is not None else _nothing(planned))
                 cell = Cell(clause.name, name, "none", "inconclusive" if enforced else "not_enforced", reason)
+            cell = _looked_at(clause, cell, asked)
             yield _sticky(_with_past(clause, stage, cell, asked, decides), asked)
+
+
+def _looked_at(clause: Clause, cell: Cell, asked: Question) -> Cell:
+    """The cell with what earlier looks at other files said against it, so that no file can be tried after file.
+
+    Whether a later file repeats an earlier one or is fresh, the true log e-value is at least this one.
+    """
+    if asked.against is None or cell.log_e_pass is None or cell.verdict not in ("pass", "inconclusive"):
+        return cell
+    total = cell.log_e_pass + asked.against.get(cell.key, 0.0)
+    if cell.verdict == "pass" and total < math.log(1.0 / (1.0 - float(clause.confidence))):
+        reason = "not certified: what files that this stage was shown before say against it still counts"
+        return replace(cell, verdict="inconclusive", reason=reason, log_e_pass=total)
+    return replace(cell, log_e_pass=total)
 
 
 def _nothing(planned: PlannedClause) -> str:

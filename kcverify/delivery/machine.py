@@ -60,8 +60,18 @@ class Plan:
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Plan:
-        """What `data` gave. Raises KeyError or TypeError for anything else."""
-        return cls(tuple(Position(**p) for p in data["positions"]), tuple(Answer(**a) for a in data["answers"]))
+        """What `data` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        found = cls(tuple(Position(**p) for p in data["positions"]), tuple(Answer(**a) for a in data["answers"]))
+        for p in found.positions:
+            if not all(isinstance(text, str) for text in (p.name, p.stage, p.share or "")) or type(p.step) is not int:
+                raise TypeError("a place is no place")
+        for a in found.answers:
+            if not isinstance(a.severity, str) or type(a.dwell) is not int or type(a.recover or 0) is not int:
+                raise TypeError("an answer is no answer")
+            ROUTES.index(a.target)
+        if not found.positions or len({p.name for p in found.positions}) < len(found.positions):
+            raise ValueError("its places are not told apart")
+        return found
 
     def index(self, name: str) -> int:
         """Number of a place by its name; that of `settled` is the number of places. Raises ValueError."""

@@ -36,7 +36,7 @@ def _stated(store: Store, kind: str) -> Mapping[str, Any] | None:
     """The last provenance that an event of this kind states since the candidate was last rolled back: what comes after
     that may be another candidate."""
     body: Mapping[str, Any] | None = None
-    for event in store.events():
+    for event in store.events(kinds=("rolled_back", kind)):
         if event.kind == "rolled_back":
             body = None
         elif event.kind == kind and KEY in event.body:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcverify.delivery import evidence, gate, observed
+from kcverify.delivery import evidence, gate, looks, observed
 from kcverify.delivery.evidence import Evidence
 from kcverify.delivery.gate import Decision, Question
 from kcverify.delivery.machine import SETTLED, enter, plan_of
@@ -48,7 +48,7 @@ def start(path: str, contract: Contract, now: int) -> Store:
 def gate_files(contract: Contract, stage: str, sources: Sequence[Evidence], held: int | None = None) -> Decision:
     """The gate of a stage from files alone; `held` is how long the stage has lasted (ms), None if not known."""
     usable(contract)
-    _distinct(sources, None)
+    looks.distinct(sources)
     observed.check(contract, sources)
     faults = [fault for source in sources for fault in source.faults]
     requests = sum(source.requests for source in sources)
@@ -61,7 +61,8 @@ def gate_store(store: Store, contract: Contract, sources: Sequence[Evidence], no
     with store.writing():
         state = own(store, contract)
         decision = _decide(store, state, contract, sources, now)
-        _record(store, decision, now)
+        _record(store, decision, sources, now)
+        looks.record(store, state, sources, contract, now)
         return decision
 
 
@@ -72,21 +73,22 @@ def promote(
     """Enter the next place if the gate passes. One transaction: of two processes that read `version`, one wins.
 
     Raises InputError: `stage_moved` where the place has moved since `version`, `transition_illegal` where `to` is not
-    the next place or nothing comes next.
+    the next place or nothing comes next, `event_tampered` and `state_differs` where the store is not what its events give.
     """
+    store.checked()
     with store.writing():
         before = own(store, contract)
         _expected(store, before, version)
         target = to if to is not None else before.plan.next(before.position)
         enter(before.plan, before.position, SETTLED if target is None else target)
         decision = _decide(store, before, contract, sources, now)
-        _record(store, decision, now)
+        _record(store, decision, sources, now)
         if decision.verdict != "pass":
+            looks.record(store, before, sources, contract, now)
             return Promotion(decision, before, store.state())
-        files = {sha: path for source in sources for path, sha in source.files}
         carried = {k: list(v) for k, v in decision.carry(before.carried).items()}
         body = {
-            "from": before.position, "to": target, "files": files, "carried": carried,
+            "from": before.position, "to": target, **looks.named(sources), "carried": carried,
             "evidence": store.evidence_digest(before.run), "gate": summary(decision), **observed.stated(sources),
         }  # fmt: skip
         return Promotion(decision, before, store.append("promoted", body, now, version=before.version))
@@ -151,7 +153,7 @@ def _expected(store: Store, state: State, version: int | None) -> None:
 
 
 def _decide(store: Store, state: State, contract: Contract, sources: Sequence[Evidence], now: int) -> Decision:
-    _distinct(sources, state)
+    looks.distinct(sources, state, store)
     requests, records = store.evidence(state.run)
     own = [evidence.of_records(store.path, contract, requests, records)] if records or requests else []
     whole = [*own, *sources]
@@ -160,27 +162,16 @@ def _decide(store: Store, state: State, contract: Contract, sources: Sequence[Ev
     asked = Question(
         state.stage, sum(e.requests for e in whole), evidence.merged(whole, contract), now - state.entered,
         now - state.stepped, now - state.route_since, state.settled or state.plan.last_step(state.position), state.route,
-        state.carried, state.decided, faults,
+        state.carried, state.decided, faults, looks.against(store, state, sources),
     )  # fmt: skip
     return gate.evaluate(contract, asked)
 
 
-def _distinct(sources: Sequence[Evidence], state: State | None) -> None:
-    """No file may count twice, neither here nor in an earlier run."""
-    seen: dict[str, str] = {}
-    for path, sha in (file for source in sources for file in source.files):
-        if sha in seen:
-            raise input_error("evidence_reused", path=path, where=f"it has the content of {seen[sha]}")
-        seen[sha] = path
-        run = None if state is None else state.used.get(sha)
-        if state is not None and run is not None and run != state.run:
-            raise input_error("evidence_reused", path=path, where=f"run {run} was promoted with it")
-
-
-def _record(store: Store, decision: Decision, now: int) -> None:
+def _record(store: Store, decision: Decision, sources: Sequence[Evidence], now: int) -> None:
     crossed = decision.crossed()
     if crossed:
-        store.append("decided", {"cells": crossed, "gate": summary(decision)}, now)
+        body = {"cells": crossed, "gate": summary(decision), **looks.named(sources)}
+        store.append("decided", body, now)
 
 
 def _number(value: float | None) -> float | str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -64,8 +65,37 @@ class State:
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> State:
         """What `data` gave. Raises KeyError, TypeError or ValueError for anything else."""
-        carried = {str(k): (None if v[0] is None else float(v[0]), int(v[1])) for k, v in data["carried"].items()}
-        return cls(**{**data, "plan": Plan.of_data(data["plan"]), "carried": carried})
+        found = cls(**{**data, "plan": Plan.of_data(data["plan"]), "carried": _carried(data["carried"])})
+        found.plan.index(found.position)
+        for name, kind in _KINDS.items():
+            value = getattr(found, name)
+            if any(type(one) is not kind for one in (value.values() if name in _MAPPINGS else (value,))):
+                raise TypeError(f"{name} is not of the kind {kind.__name__}")
+        if found.route not in machine.ROUTES:
+            raise ValueError(f"{found.route!r} is no route")
+        return found
+
+
+_KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("seq", "at", "run", "version", "entered", "stepped", "route_since", "used"), int),
+    **dict.fromkeys(("contract", "digest", "hash", "position", "cause", "route", "decided"), str),
+    "paused": bool,
+}
+"""Fields of a state -> what they are, or what their values are."""
+_MAPPINGS = ("used", "decided")
+
+
+def _carried(data: Mapping[str, Any]) -> dict[str, tuple[float | None, int]]:
+    """Carried evidence from plain values. Raises AttributeError, TypeError or ValueError."""
+    return {str(k): (None if log is None else finite(log), int(count)) for k, (log, count) in data.items()}
+
+
+def finite(value: Any) -> float:
+    """The value as a number. Raises ValueError where it is not finite."""
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"{value!r} is no finite number")
+    return found
 
 
 def key(clause: str, slice: str | None) -> str:
@@ -103,7 +133,7 @@ def fold(events: Iterable[Event], path: str, state: State | None = None) -> Stat
             raise input_error(
                 "event_tampered", path=path, seq=event.seq, reason=f"it cannot have been: {error}"
             ) from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             reason = f"its content is not that of such an event ({type(error).__name__}: {error})"
             raise input_error("event_tampered", path=path, seq=event.seq, reason=reason) from None
     return state
@@ -121,11 +151,10 @@ def _promoted(state: State, event: Event) -> State:
     if state.paused:
         raise input_error("transition_illegal", what="a promotion", position=state.position, reason="it is paused")
     position = machine.enter(state.plan, state.position, event.body["to"])
-    used = {**state.used, **dict.fromkeys(event.body["files"], state.run)}
-    moved = replace(state, position=position, version=event.seq, stepped=event.at, used=used)
+    moved = replace(state, position=position, version=event.seq, stepped=event.at, used=_used(state, event))
     if position == machine.SETTLED or moved.stage == state.stage:
         return moved
-    carried = {str(k): (None if v[0] is None else float(v[0]), int(v[1])) for k, v in event.body["carried"].items()}
+    carried = _carried(event.body["carried"])
     return replace(moved, run=state.run + 1, entered=event.at, carried=carried, decided={})
 
 
@@ -141,7 +170,12 @@ def _rolled_back(state: State, event: Event) -> State:
 def _decided(state: State, event: Event) -> State:
     """Cells whose evidence crossed a threshold; a failure is never undone within a run."""
     new = {k: v for k, v in event.body["cells"].items() if state.decided.get(k) != "fail"}
-    return replace(state, decided={**state.decided, **new})
+    return replace(state, decided={**state.decided, **new}, used=_used(state, event))
+
+
+def _used(state: State, event: Event) -> dict[str, int]:
+    """Digests of evidence files, and of what they say, with those that an event rests on."""
+    return {**state.used, **dict.fromkeys([*event.body.get("files", ()), *event.body.get("contents", ())], state.run)}
 
 
 def _failed(state: State, event: Event) -> State:

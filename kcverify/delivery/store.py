@@ -10,35 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import rfc8785
 
-from kcverify.delivery import chain
+from kcverify.delivery import chain, tables
 from kcverify.delivery.chain import Event
 from kcverify.delivery.machine import Plan
 from kcverify.delivery.records import Record
 from kcverify.delivery.state import State, apply, fold, started
-from kcverify.diagnostics import input_error
+from kcverify.diagnostics import InputError, input_error
 
-SCHEMA = 1
-APPLICATION = 0x6B637631
 WAIT_SECONDS = 30
 Watch = tuple[int, Mapping[str, Any]]
 """Time in milliseconds since 1970, and the state of a writer's detectors."""
-_TABLES = (
-    "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL, "
-    "previous TEXT NOT NULL, hash TEXT NOT NULL)",
-    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL, body TEXT NOT NULL)",
-    "CREATE TABLE evidence (run INTEGER NOT NULL, cell TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (run, cell))",
-    "CREATE TABLE writers (run INTEGER NOT NULL, writer TEXT NOT NULL, number INTEGER NOT NULL, requests INTEGER NOT NULL, "
-    "PRIMARY KEY (run, writer))",
-)
-_WATCHES = "CREATE TABLE IF NOT EXISTS watches (writer TEXT PRIMARY KEY, run INTEGER NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL)"
 
 
 class Store:
@@ -47,15 +37,33 @@ class Store:
     def __init__(self, path: str | Path, *, create: bool = False, wait: float = WAIT_SECONDS) -> None:
         self.path, self._wait = str(path), wait
         target = Path(path)
-        if not create and not target.is_file():
+        if not create and not self._is_there(target):
             raise input_error("store_missing", path=self.path)
+        try:
+            self._open(target, "mode=rwc" if create else "mode=rw")
+        except InputError:
+            if create or not _unwritable(target):
+                raise
+            self._open(target, "mode=ro&immutable=1")
+
+    def _is_there(self, target: Path) -> bool:
+        try:
+            return target.is_file()
+        except (OSError, ValueError) as error:
+            raise self._invalid(error) from None
+
+    def _open(self, target: Path, how: str) -> None:
         with self._told():
-            uri = f"{target.resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
-            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=wait)
+            try:
+                uri = f"{target.resolve().as_uri()}?{how}"
+            except (ValueError, RuntimeError) as error:
+                raise self._invalid(error) from None
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=self._wait)
             try:
                 self._db.execute("PRAGMA trusted_schema = OFF")
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = FULL")
+                if "immutable" not in how:
+                    self._db.execute("PRAGMA journal_mode = WAL")
+                    self._db.execute("PRAGMA synchronous = FULL")
                 self._known()
             except BaseException:
                 self._db.close()
@@ -91,9 +99,14 @@ class Store:
         except sqlite3.OperationalError as error:
             if "locked" in str(error) or "busy" in str(error):
                 raise input_error("store_busy", path=self.path, seconds=f"{self._wait:g}") from None
-            raise input_error("store_invalid", path=self.path, reason=str(error)) from None
-        except (sqlite3.Error, OSError) as error:
-            raise input_error("store_invalid", path=self.path, reason=str(error)) from None
+            raise self._invalid(error) from None
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise self._invalid(error) from None
+
+    def _invalid(self, error: Exception) -> InputError:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        hint = "free some space and do it again: nothing of it was recorded" if "full" in reason else ""
+        return input_error("store_invalid", path=self.path, reason=reason, hint=hint)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -127,37 +140,24 @@ class Store:
 
     def _known(self) -> None:
         """Create the tables in an empty file; refuse files of others and of other versions."""
-        with self.writing():
-            application = self._db.execute("PRAGMA application_id").fetchone()[0]
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if application == APPLICATION:
-                if version != SCHEMA:
-                    raise input_error("store_schema", path=self.path, found=version, known=SCHEMA)
-                self._own_tables()
-                self._db.execute(_WATCHES)
+        with self.reading():
+            if tables.there(self._db, self.path):
                 return
-            if application or version or self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise input_error("store_invalid", path=self.path, reason="it is a database of another program")
-            for table in (*_TABLES, _WATCHES):
-                self._db.execute(table)
-            self._db.execute(f"PRAGMA application_id = {APPLICATION}")
-            self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+        with self.writing():
+            if not tables.there(self._db, self.path):
+                tables.make(self._db)
 
-    def _own_tables(self) -> None:
-        """Refuse what another hand put into the file: a view or a trigger runs whatever it says when a table is used."""
-        held = {row[0] for row in self._db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        if not set(_TABLES) <= held <= {*_TABLES, _WATCHES.replace("IF NOT EXISTS ", "")}:
-            raise input_error("store_invalid", path=self.path, reason="its tables are not those of a store")
-
-    def events(self, after: int = 0) -> Iterator[Event]:
-        """The events in their order, unchecked; those with a larger number than `after`."""
+    def events(self, after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Event]:
+        """The events in their order, unchecked; those with a larger number than `after`, of these kinds if any is named."""
         rows = self._db.execute(
-            "SELECT seq, kind, at, body, previous, hash FROM events WHERE seq > ? ORDER BY seq", (after,)
+            "SELECT seq, kind, at, body, previous, hash FROM events WHERE seq > ? "
+            "AND (? OR kind IN (SELECT value FROM json_each(?))) ORDER BY seq",
+            (after, not kinds, json.dumps(list(kinds))),
         )
         for seq, kind, at, body, previous, own in rows:
             try:
                 content = json.loads(body)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, RecursionError):
                 content = None
             if not isinstance(content, dict) or not isinstance(at, int):
                 raise input_error("event_tampered", path=self.path, seq=seq, reason="its content is no JSON object")
@@ -187,8 +187,10 @@ class Store:
 
     def _kept(self, head: tuple[int, str, str]) -> State | None:
         try:
-            return State.of_data(json.loads(head[2]))
-        except (KeyError, TypeError, ValueError, AttributeError):
+            state = State.of_data(json.loads(head[2]))
+            chain.canonical(state.data())
+            return state
+        except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return None
 
     def append(self, kind: str, body: Mapping[str, Any], now: int, *, version: int | None = None) -> State:
@@ -202,9 +204,14 @@ class Store:
                 last = self._event(state.version)
                 raise input_error("stage_moved", seq=last.seq, kind=last.kind, position=state.position)
             if now < state.at:
-                raise input_error("clock_behind", now=now, last=state.at)
+                raise input_error("clock_behind", now=chain.shown(now), last=chain.shown(state.at))
             seq, previous = state.seq + 1, state.hash
-            event = Event(seq, kind, now, body, previous, chain.digest(seq, kind, now, body, previous))
+            try:
+                event = chain.event(seq, kind, now, body, previous)
+            except ValueError as error:
+                raise input_error(
+                    "evidence_invalid", path=self.path, reason=f"it cannot be recorded: {error}"
+                ) from None
             after = apply(state, event)
             self._insert(event, after)
             return after
@@ -232,11 +239,13 @@ class Store:
         requests: int,
         records: Mapping[str, Record],
         watch: Watch | None = None,
+        draws: tuple[Sequence[int], int] = ((), 0),
     ) -> bool:
         """Add what a writer counted since its last call: `requests` in all, a record a cell (see `state.key`).
 
-        `watch` is the state of the writer's detectors after them, kept instead of its last one. `number` grows from call to call of a writer; a repeated one is ignored (False), so a writer that was killed
-        before it was answered may send again. Raises InputError: `evidence_stale` for another run than the current one.
+        `watch` is the state of the writer's detectors after them, kept instead of its last one, `draws` are seeds that its
+        watch of the sampler has used up since, and how many of the oldest it has forgotten. `number` grows from call to
+        call of a writer; a repeated one is ignored (False), so a writer that was killed before it was answered may send again. Raises InputError: `evidence_stale` for another run than the current one.
         """
         with self.writing():
             current = self.state().run
@@ -256,21 +265,44 @@ class Store:
                 self._db.execute(
                     "INSERT OR REPLACE INTO watches VALUES (?, ?, ?, ?)", (writer, run, watch[0], json.dumps(watch[1]))
                 )
+            self._drew(run, writer, *draws)
             return True
 
-    def take_watch(self, run: int, gone: Callable[[str, int], bool]) -> Mapping[str, Any] | None:
-        """The detectors' state of a writer of this run that is gone (asked with its name and last time), the newest one.
+    def _drew(self, run: int, writer: str, seeds: Sequence[int], forgotten: int) -> None:
+        if seeds:
+            self._db.execute("DELETE FROM draws WHERE run < ?", (run,))
+            rows = [(writer, run, str(seed)) for seed in seeds]
+            self._db.executemany("INSERT INTO draws (writer, run, seed) VALUES (?, ?, ?)", rows)
+        if forgotten:
+            self._db.execute(
+                "DELETE FROM draws WHERE number IN (SELECT number FROM draws WHERE writer = ? ORDER BY number LIMIT ?)",
+                (writer, forgotten),
+            )
 
-        It is taken out: of two writers that start, one gets it. What cannot be read is none.
+    def draws(self, run: int, writer: str) -> list[int]:
+        """Seeds that a writer's watch of the sampler has used up in a run, oldest first."""
+        rows = self._db.execute("SELECT seed FROM draws WHERE run = ? AND writer = ? ORDER BY number", (run, writer))
+        return [int(seed) for (seed,) in rows.fetchall()]
+
+    def take_watch(
+        self, run: int, gone: Callable[[str, int], bool], heir: str, now: int
+    ) -> tuple[Mapping[str, Any], list[int]] | None:
+        """The detectors' state, and the seeds, of a writer of this run that is gone (asked with its name and last time).
+
+        The newest one. It becomes the heir's: of two writers that start, one gets it, and one that ends before it has
+        written leaves it to the next. What cannot be read is none.
         """
         with self.writing():
             rows = self._db.execute("SELECT writer, at, body FROM watches WHERE run = ? ORDER BY at DESC", (run,))
             for writer, at, body in rows.fetchall():
-                if gone(str(writer), int(at)):
+                if writer != heir and gone(str(writer), int(at)):
                     self._db.execute("DELETE FROM watches WHERE writer = ?", (writer,))
-                    with suppress(ValueError):
-                        found = json.loads(body)
-                        return found if isinstance(found, dict) else None
+                    self._db.execute("DELETE FROM draws WHERE writer = ?", (heir,))
+                    self._db.execute("UPDATE draws SET writer = ? WHERE writer = ?", (heir, writer))
+                    self._db.execute("INSERT OR REPLACE INTO watches VALUES (?, ?, ?, ?)", (heir, run, now, body))
+                    with suppress(ValueError, RecursionError):
+                        found, seeds = json.loads(body), self.draws(run, heir)
+                        return (found, seeds) if isinstance(found, dict) else None
             return None
 
     def _add(self, run: int, cell: str, record: Record) -> None:
@@ -281,7 +313,7 @@ class Store:
     def _record(self, cell: str, text: str) -> Record:
         try:
             return Record.of_text(text)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             raise input_error(
                 "evidence_invalid", path=self.path, reason=f"the record of `{cell}` cannot be read"
             ) from None
@@ -325,6 +357,14 @@ class Store:
                 raise input_error("store_missing", path=self.path)
             return state
 
+    def checked(self) -> State:
+        """The kept state, after every event was checked. Raises InputError: `event_tampered`, `state_differs`."""
+        with self.reading():
+            given, state = self.verify(), self.state()
+            if chain.canonical(given.data()) != chain.canonical(state.data()):
+                raise input_error("state_differs", path=self.path, detail="its place or route is another")
+            return state
+
     def _evidence_matches(self, before: State | None, event: Event) -> None:
         stated = event.body.get("evidence")
         if before is None or stated is None or (event.kind == "promoted" and _same_stage(before, event)):
@@ -335,13 +375,19 @@ class Store:
 
     def rebuild(self, *, repair: bool = False, anchor: tuple[int, str] | None = None) -> tuple[State, bool]:
         """The state from the events alone, and whether the kept one is equal; with `repair` it is replaced."""
-        with self.writing():
+        with self.writing() if repair else self.reading():
             state, head = self.verify(anchor), self._head()
             kept = None if head is None else self._kept(head)
-            equal = kept is not None and rfc8785.dumps(kept.data()) == rfc8785.dumps(state.data())
+            equal = kept is not None and chain.canonical(kept.data()) == chain.canonical(state.data())
             if repair and not equal:
                 self._keep(state)
             return state, equal
+
+
+def _unwritable(target: Path) -> bool:
+    """Whether the folder takes no files, as on a read-only medium, and all of the store is in the file itself."""
+    wal = target.with_name(target.name + "-wal")
+    return not os.access(target.parent, os.W_OK) and not (wal.exists() and wal.stat().st_size)
 
 
 def _same_stage(before: State, event: Event) -> bool:

@@ -117,6 +117,16 @@ def _chain() -> dict[str, Schema]:
         "largest": _READING,
         "median": _READING,
         "shipped_kernels": _READING,
+        "extremal": maybe(
+            record(
+                {
+                    "layer": TEXT,
+                    "random": _READING,
+                    "largest": _READING,
+                    "reached": record({"least": _READING, "most": _READING}),
+                }
+            )
+        ),
         "invalid": COUNT,
         **place,
     }

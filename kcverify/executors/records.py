@@ -86,7 +86,7 @@ class Records:
     def _compare(self, run: Path, identity: Mapping[str, str]) -> None:
         try:
             known = json.loads(run.read_bytes())
-        except ValueError:
+        except (ValueError, RecursionError):
             known = None
         if not isinstance(known, dict):
             raise input_error("resume_mismatch", path=self.folder, detail=f"its {_RUN} is no record of a run")
@@ -96,7 +96,7 @@ class Records:
             raise input_error("resume_mismatch", path=self.folder, detail=told)
 
     def _path(self, name: str) -> Path:
-        return self.folder / f"shard-{hashlib.sha256(name.encode()).hexdigest()[:24]}.state"
+        return self.folder / f"shard-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.state"
 
     def find(self, name: str, files: Sequence[Path]) -> tuple[Summary | None, str]:
         """The finished shard, or None with the reason where there is one that cannot be used (empty: there is none)."""
@@ -105,7 +105,7 @@ class Records:
             return None, ""
         try:
             found = _read(path)
-        except (OSError, KeyError, TypeError, ValueError):
+        except (OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
             return None, "its record is damaged"
         if found.name != name or len(found.files) != len(files):
             return None, "its record is of another shard"

@@ -7,6 +7,7 @@ import json
 from kcverify.exporters.request import Request
 from kcverify.exporters.text import whole
 from kcverify.output import github, junit, sarif
+from kcverify.output.style import still
 from kcverify.output.verdicts import Measured, Result, results
 
 
@@ -34,4 +35,4 @@ def junit_text(request: Request) -> str:
 
 def sarif_text(request: Request) -> str:
     """One log."""
-    return json.dumps(sarif.data(result_of(request)), indent=2) + "\n"
+    return still(json.dumps(sarif.data(result_of(request)), indent=2), "\\u0023") + "\n"

@@ -13,6 +13,7 @@ from kcverify.delivery.chain import Event
 from kcverify.exporters.request import Request
 from kcverify.exporters.text import printable, whole
 from kcverify.exporters.verdicts import Verdicts
+from kcverify.output.style import still
 
 PREFIX = "kcverify"
 """First part of every event's type."""
@@ -25,7 +26,7 @@ def lines(request: Request) -> str:
     found = [*_stored(request.events)]
     if request.verdicts is not None:
         found += _measured(request.verdicts)
-    return "".join(json.dumps(event, allow_nan=False) + "\n" for event in found)
+    return "".join(still(json.dumps(event, allow_nan=False), "\\u0023") + "\n" for event in found)
 
 
 def _event(id: str, source: str, type: str, subject: str, data: Mapping[str, Any]) -> dict[str, Any]:

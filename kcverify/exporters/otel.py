@@ -30,6 +30,7 @@ from kcverify import __version__
 from kcverify.diagnostics import input_error
 from kcverify.exporters.text import printable, whole
 from kcverify.exporters.verdicts import ClauseVerdict, Verdicts
+from kcverify.output.style import still
 
 GAUGES = {
     "kcverify.clause.verdict": "1 pass, 0 neither, -1 fail",
@@ -131,7 +132,9 @@ def lines(verdicts: Verdicts) -> str:
     """Two lines of OTLP JSON, as a collector's file receiver reads them: the metrics, then the trace."""
     made = telemetry(verdicts)
     messages = (encode_metrics(made.metrics), encode_spans(made.spans))
-    return "".join(json.dumps(_shown(MessageToDict(m, use_integers_for_enums=True))) + "\n" for m in messages)
+    return "".join(
+        still(json.dumps(_shown(MessageToDict(m, use_integers_for_enums=True))), "\\u0023") + "\n" for m in messages
+    )
 
 
 def _shown(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +14,7 @@ from kcverify.diagnostics import InputError, input_error
 VERDICTS = ("pass", "fail", "inconclusive", "unobservable", "not_enforced")
 """Words for a clause, those of `delivery.evidence`, which needs an extra."""
 OVERALL = ("pass", "fail", "inconclusive")
+_LARGEST = sys.float_info.max
 SIGN = {"pass": 1, "fail": -1}
 """A verdict as a number; every other word is 0, which is no success."""
 
@@ -147,6 +148,6 @@ def _log(value: object) -> float | None:
         return None
     if value in ("inf", "-inf"):
         return float(str(value))
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
         raise ValueError(f"{value!r} is no log e-value")
     return float(value)

@@ -87,9 +87,9 @@ class ContractMetric(Metric):  # type: ignore[misc]
 
     def merge_state(self, incoming_state: ContractMetric) -> None:
         """Add the state of another metric of the same contract: see `Monitor.merge`."""
+        self.monitor.merge(incoming_state.monitor)
         self._computed = None
         self._update_count += incoming_state.update_count
-        self.monitor.merge(incoming_state.monitor)
 
     def _copy_state_dict(self) -> dict[str, Any]:
         """What `sync` keeps and `unsync` puts back: this process's own monitor."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ def _is_json_lines(path: str, content: bytes) -> bool:
         return Path(path).suffix.lower() in _JSON_LINES
     try:
         return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -123,6 +124,13 @@ def json_object(line: Line, raw: bytes) -> dict[str, Any]:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def request_name(line: Line, value: object) -> str:
@@ -171,6 +179,9 @@ def _fields(line: Line, value: Mapping[str, Any]) -> dict[str, str | int | float
     for key in _COUNTS:
         if key in value and (not _is_integer(value[key]) or value[key] < 0):
             raise line.fault(f"`{key}` is {value[key]!r}, not a count")
+    when = value.get("time_s")
+    if when is not None and (isinstance(when, bool) or not isinstance(when, int | float) or not _is_finite(when)):
+        raise line.fault("`time_s` is no number of seconds")
     known = ("request_id", "token_ids", "text", "tags")
     return {key: item for key, item in value.items() if key not in known and isinstance(item, (str, int, float, bool))}
 

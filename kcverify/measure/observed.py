@@ -60,6 +60,10 @@ class Observer:
         self.calls = watched.calls
         return replace(candidate, logits=watched)
 
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.start
+
     def take(self, rows: Rows) -> None:
         """Observe the requests of one batch, which the candidate has just scored in one call."""
         call = self.calls.pop() if self.calls else None
@@ -72,7 +76,7 @@ class Observer:
                 self._observe("failure_rate", request, values=[bool(failed[mine.to(failed.device)].any())])
             if call is None:
                 continue
-            times = [self.clock() - self.start]
+            times = [self.elapsed()]
             if "latency" in self.own:
                 self._observe("latency", request, values=[call.seconds], times=times)
             if "throughput" in self.own and call.seconds > 0.0:

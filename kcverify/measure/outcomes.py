@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from kcverify.diagnostics import input_error
@@ -16,6 +19,8 @@ from kcverify.measure.sides import import_function
 from kcverify.runtime.collect import parser
 
 Parse = Callable[[str], bool]
+MOST_SECONDS = 5.0
+"""Of processor time that a pattern may take for one response."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def open_parser(text: str | None) -> Parse | None:
     kind, _, rest = text.partition(":")
     if kind == "regex":
         try:
-            return parser(re.compile(rest, re.DOTALL))
+            return _limited(parser(re.compile(rest, re.DOTALL)), rest)
         except re.error as error:
             raise input_error("option_invalid", option="--parse", reason=f"not a pattern: {error}") from None
     if text == "json":
@@ -89,6 +94,29 @@ def open_parser(text: str | None) -> Parse | None:
         reason = f"`{text}` is none of json, regex:PATTERN, module:function"
         raise input_error("option_invalid", option="--parse", reason=reason)
     return parser(import_function(text))
+
+
+def _limited(parse: Parse, pattern: str) -> Parse:
+    """The same check, ended where one text takes longer than `MOST_SECONDS`: a few characters that a model wrote can keep
+    an unlucky pattern busy for years. Only the main thread can be interrupted; elsewhere there is no limit."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        return parse
+    reason = f"`{pattern[:100]}` takes more than {MOST_SECONDS:g} s of one response"
+    slow = input_error("option_invalid", option="--parse", reason=reason, hint="a pattern without nested repetitions")
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise slow
+
+    def check(text: str) -> bool:
+        before = signal.signal(signal.SIGVTALRM, end)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
+        try:
+            return parse(text)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+            signal.signal(signal.SIGVTALRM, before)
+
+    return check
 
 
 def load_outcomes(path: Path, parse: Parse | None = None) -> list[Outcomes]:

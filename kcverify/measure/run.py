@@ -24,7 +24,7 @@ class Rows:
 
     `reference`, `candidate`: `[N, V]`. `request_index[N]` points into `requests`; `request_ids[n]` is its name and
     `positions[n]` the index of the last token that row n has seen. `next_ids[N]` int64 is the token that follows in the
-    data, -1 at the end of a request.
+    data, -1 at the end of a request. `times` float64 `[N]` are seconds that a recorded side has of its rows.
     """
 
     reference: Tensor
@@ -34,6 +34,7 @@ class Rows:
     request_ids: list[str]
     positions: Tensor
     next_ids: Tensor
+    times: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,15 @@ def pair_rows(reference: Side, candidate: Side, requests: Sequence[Request], *, 
             [request.request_id for request in chosen for _ in range(length)],
             torch.arange(length).repeat(count),
             following.flatten(),
+            _times(candidate, reference, start, ids.numel()),
         )
+
+
+def _times(candidate: Side, reference: Side, start: int, count: int) -> Tensor | None:
+    """Recorded times of `count` rows from `start`: the candidate's where it has any, else the reference's."""
+    sides = (s for s in (candidate, reference) if isinstance(s, FileSide) and s.times is not None)
+    found = next(sides, None)
+    return None if found is None or found.times is None else found.times[start : start + count]
 
 
 def run_pair(

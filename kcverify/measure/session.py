@@ -22,6 +22,7 @@ from kcverify.measure.premise import Run as MeasuredRun
 from kcverify.measure.premise import measured_guarantees
 from kcverify.measure.run import Outcome, Rows, file_requests, run_pair
 from kcverify.measure.sides import FileSide, Identified, Side, open_pair
+from kcverify.measure.times import Stamps, told_times
 from kcverify.measure.tokenizer import Tokenizer
 from kcverify.output.check import verdict_data
 from kcverify.prove.check import Checked
@@ -128,6 +129,8 @@ def measure_contract(
     parse = open_parser(options.parse)
     outcomes = [] if options.observations is None else load_outcomes(options.observations, parse)
     observer = Observer(monitor, contract, outcomes, options.clock)
+    live = None if isinstance(second, FileSide) else observer.elapsed
+    stamps = Stamps(contract, told_times(contract, outcomes), live)
     split = Causes(first, second, monitor.temperature, contract, feed, lambda: load_monitor(source, temperature))
     check_by_layer(first, second, options)
     watch = options.watch
@@ -136,7 +139,7 @@ def measure_contract(
 
     def take(rows: Rows) -> None:
         try:
-            feed(monitor, contract, rows)
+            feed(monitor, contract, rows, stamps.of(rows))
             observer.take(rows)
             if options.causes:
                 split.take(rows)
@@ -150,7 +153,7 @@ def measure_contract(
         outcome = run_pair(first, watched, requests, on_rows=take, batch=options.batch, progress=options.progress)
         notes = observer.finish(requests)
     measured = build_report(monitor, one_look=options.fixed_sample)
-    measured["notes"] += notes
+    measured["notes"] += notes + stamps.notes(measured["clauses"])
     locate_witnesses(measured["clauses"], requests, first.tokenizer or second.tokenizer)
     found = result(checked, measured, outcome, (first, second), data, len(requests), options)
     longest = max((len(r.token_ids) for r in requests), default=0)
@@ -163,8 +166,10 @@ def measure_contract(
     return found if watch is None else found | watch.finish(found)
 
 
-def feed(monitor: Any, contract: Contract, rows: Rows) -> None:
-    """Measure a batch of rows; clauses on tokens leave out those that no token follows, where any token is known.
+def feed(monitor: Any, contract: Contract, rows: Rows, times: torch.Tensor | None = None) -> None:
+    """Measure a batch of rows, whose requests were at `times` (see `times.Stamps`).
+
+    Clauses on tokens leave out the rows that no token follows, where any token is known.
 
     Raises InputError (`assumption_mismatch`), MonitorInputError.
     """
@@ -175,7 +180,7 @@ def feed(monitor: Any, contract: Contract, rows: Rows) -> None:
     sampled = any(i >= 0 for request in rows.requests for i in request.token_ids)
     monitor.update(
         rows.reference, rows.candidate, request_ids=rows.request_ids,
-        sampled_ids=rows.next_ids.clamp_min(-1) if sampled else None, slices=masks(contract, rows),
+        sampled_ids=rows.next_ids.clamp_min(-1) if sampled else None, slices=masks(contract, rows), times=times,
     )  # fmt: skip
     monitor.close(list(dict.fromkeys(rows.request_ids)))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,11 +16,12 @@ from kcverify.executors.records import FileState, Summary
 from kcverify.measure.data import Request, load_data
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
-from kcverify.measure.outcomes import load_outcomes, open_parser
+from kcverify.measure.outcomes import Outcomes, load_outcomes, open_parser
 from kcverify.measure.records import packed
 from kcverify.measure.run import Rows, file_requests, run_pair
 from kcverify.measure.session import check_options, feed, load_monitor, translated
 from kcverify.measure.sides import FILE_ENDINGS, FileSide, open_file
+from kcverify.measure.times import Stamps, told_times
 from kcverify.prove.check import Checked
 from kcverify.readers.shards import Shard, find, is_several, matched
 from kcverify.runtime.errors import MonitorInputError
@@ -32,7 +33,7 @@ _MOST_FINDINGS = 10
 class Job:
     """One pair of shards and everything that measuring it takes. `requests` are those of the data, None without data.
 
-    `own`: metrics that are read off the candidate's logits.
+    `own`: metrics that are read off the candidate's logits; `told`: times of requests that the observations have.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Job:
     batch: int | None
     own: tuple[str, ...]
     requests: tuple[Request, ...] | None = None
+    told: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,13 @@ def plan_of(
         told = requests or file_requests(heads[0][0], options.window)[:1]
         heat = load_monitor(source, temperature).temperature
         options.watch.begin(checked.contract, heads[0], told, heat, options.batch)
-    carried = _carried(checked, source, options)
-    one = Job("", (Path(), Path()), source, checked.contract, temperature, options.window, options.batch, carried)
+    parse = open_parser(options.parse)
+    outcomes = [] if options.observations is None else load_outcomes(options.observations, parse)
+    carried = _carried(checked, source, options, outcomes)
+    one = Job(
+        "", (Path(), Path()), source, checked.contract, temperature, options.window, options.batch, carried,
+        told=told_times(checked.contract, outcomes),
+    )  # fmt: skip
     jobs = [
         replace(one, name=a.name, files=(a.path, b.path), requests=part)
         for (a, b), part in zip(found.pairs, cut, strict=True)
@@ -165,11 +172,9 @@ def _cut(
         yield tuple(mine)
 
 
-def _carried(checked: Checked, source: str, options: MeasureOptions) -> tuple[str, ...]:
+def _carried(checked: Checked, source: str, options: MeasureOptions, outcomes: Sequence[Outcomes]) -> tuple[str, ...]:
     """What a worker reads off the candidate's logits: what the contract asks for and no file of outcomes carries."""
     monitor = load_monitor(source, None if options.temperature is None else float(options.temperature))
-    parse = open_parser(options.parse)
-    outcomes = [] if options.observations is None else load_outcomes(options.observations, parse)
     own = Observer(monitor, checked.contract, outcomes, options.clock).own
     return tuple(name for name in own if name == "failure_rate")
 
@@ -187,9 +192,10 @@ def measure_shard(job: Job) -> Summary:
         requests = job.requests or _windows(job, first, second)
         observer = Observer(monitor, job.contract)
         observer.own = list(job.own)
+        stamps = Stamps(job.contract, job.told)
 
         def take(rows: Rows) -> None:
-            feed(monitor, job.contract, rows)
+            feed(monitor, job.contract, rows, stamps.of(rows))
             observer.take(rows)
 
         with torch.no_grad():

@@ -26,6 +26,7 @@ from kcverify.measure.records import unpacked
 from kcverify.measure.run import Outcome
 from kcverify.measure.session import load_monitor, measured_run, result, translated
 from kcverify.measure.shard import Job, Plan, measure_shard, plan_of
+from kcverify.measure.times import Stamps
 from kcverify.prove.check import Checked
 from kcverify.runtime.errors import MonitorInputError
 from kcverify.runtime.report import build_report
@@ -137,7 +138,8 @@ class Run:
             "temperature": str(job.temperature),
             "window": str(job.window),
             "observed": ", ".join(job.own) or "nothing",
-            "data": "none" if self.data is None else hashlib.sha256(text.encode()).hexdigest(),
+            "times": hashlib.sha256(repr(sorted(job.told.items())).encode()).hexdigest() if job.told else "none",
+            "data": "none" if self.data is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         }
 
     def through(self, executor: Executor, jobs: Sequence[Job]) -> bool:
@@ -175,7 +177,8 @@ class Run:
         outcome = Outcome(complete and not lost, *counts)
         measured = build_report(monitor, one_look=options.fixed_sample)
         missing = [f"shard {entry['shard']} is missing: {entry['reason']}" for entry in lost]
-        measured["notes"] += [*notes, *missing]
+        times = Stamps(checked.contract).notes(measured["clauses"])
+        measured["notes"] += [*notes, *times, *missing]
         _positions(measured["clauses"])
         sides = (self._side(done, 0), self._side(done, 1))
         longest = max((s.longest for s in done), default=0)
@@ -187,7 +190,9 @@ class Run:
         return found if options.watch is None else found | options.watch.finish(found)
 
     def _side(self, done: Sequence[Summary], index: int) -> Whole:
-        digest = hashlib.sha256("".join(f"{s.name} {s.files[index].sha256}\n" for s in done).encode()).hexdigest()
+        digest = hashlib.sha256(
+            "".join(f"{s.name} {s.files[index].sha256}\n" for s in done).encode("utf-8", "surrogatepass")
+        ).hexdigest()
         formats = ", ".join(sorted({s.files[index].format for s in done}))
         name = self.plan.names[index]
         return Whole(name, {"side": name, "format": formats, "shards": str(len(done)), "logits": digest})

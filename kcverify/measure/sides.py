@@ -59,7 +59,8 @@ class KernelSide:
 class FileSide:
     """A side that was recorded: `rows(start, stop) -> [stop - start, vocabulary]`, read from disk when asked for.
 
-    Row i belongs to position i of the data, counted through all requests. `token_ids` is there when the file has it.
+    Row i belongs to position i of the data, counted through all requests. `token_ids` and `times` (seconds of each row's
+    request, float64 `[rows]`) are there when the file has them.
     """
 
     name: str
@@ -70,6 +71,7 @@ class FileSide:
     token_ids: Tensor | None = None
     tokenizer: Tokenizer | None = None
     kind: Literal["file"] = "file"
+    times: Tensor | None = None
 
 
 Side = KernelSide | FileSide
@@ -287,8 +289,12 @@ def _open_npy(path: Path, hashed: bool) -> FileSide:
     return FileSide(str(path), fingerprint, rows, array.shape[0], array.shape[1])
 
 
+_BESIDE = ("token_ids", "times")
+"""Tensors of a file that are about its rows: the tokens, and the seconds of each row's request."""
+
+
 def _logits_name(path: Path, names: list[str]) -> str:
-    others = [name for name in names if name != "token_ids"]
+    others = [name for name in names if name not in _BESIDE]
     if "logits" not in names and len(others) != 1:
         reason = f"it holds {', '.join(names) or 'no tensor'}; name the logits `logits`"
         raise input_error("side_failed", side=path, reason=reason)
@@ -301,7 +307,7 @@ def _open_safetensors(path: Path, hashed: bool) -> FileSide:
         names = sorted(handle.keys())
         name = _logits_name(path, names)
         part = handle.get_slice(name)
-        ids = handle.get_tensor("token_ids").flatten() if "token_ids" in names and name != "token_ids" else None
+        ids, times = (handle.get_tensor(n).flatten() if n in names and n != name else None for n in _BESIDE)
         shape = tuple(part.get_shape())
         kind = part.get_dtype()
     except SafetensorError as error:
@@ -310,12 +316,16 @@ def _open_safetensors(path: Path, hashed: bool) -> FileSide:
     if ids is not None and (ids.is_floating_point() or len(ids) != shape[0]):
         expected = f"{shape[0]} integers"
         raise input_error("shape_invalid", what=f"`token_ids` of {path}", shape=list(ids.shape), expected=expected)
+    if times is not None and (times.is_complex() or times.dtype == torch.bool or len(times) != shape[0]):
+        expected = f"{shape[0]} seconds"
+        raise input_error("shape_invalid", what=f"`times` of {path}", shape=list(times.shape), expected=expected)
 
     def rows(start: int, stop: int) -> Tensor:
         return part[start:stop]
 
     fingerprint = {"side": str(path), "format": kind, **_digest(path, hashed)}
-    return FileSide(str(path), fingerprint, rows, shape[0], shape[1], None if ids is None else ids.long())
+    ids, times = None if ids is None else ids.long(), None if times is None else times.double()
+    return FileSide(str(path), fingerprint, rows, shape[0], shape[1], ids, times=times)
 
 
 _FILES: Mapping[str, Callable[[Path, bool], FileSide]] = {".npy": _open_npy, ".safetensors": _open_safetensors}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import xml.etree.ElementTree as ET
 
 from kcverify.diagnostics import Diagnostic
 from kcverify.output.sarif import relative
+from kcverify.output.style import still
 from kcverify.output.verdicts import Measured, Result, silent, verdict_finding
 from kcverify.prove.verdict import Status, Verdict
 from kcverify.render import render
 
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_OBEYED = frozenset(("Cf", "Zl", "Zp"))
 
 
 def text(results: list[Result]) -> str:
@@ -29,7 +32,7 @@ def text(results: list[Result]) -> str:
             suite.set({"failure": "failures", "error": "errors", "skipped": "skipped"}[kind], str(_count(cases, kind)))
         suite.extend(cases)
     ET.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + still(ET.tostring(root, encoding="unicode"), "&#35;") + "\n"
 
 
 def _count(cases: list[ET.Element], kind: str) -> int:
@@ -37,8 +40,9 @@ def _count(cases: list[ET.Element], kind: str) -> int:
 
 
 def _clean(words: str) -> str:
-    """Text without the characters that XML cannot hold."""
-    return _NOT_XML.sub("\ufffd", words)
+    """Text without the characters that XML cannot hold or that a terminal obeys."""
+    held = _NOT_XML.sub("\ufffd", words)
+    return "".join("\ufffd" if unicodedata.category(c) in _OBEYED else c for c in held)
 
 
 def _case(name: str, result: Result) -> ET.Element:

@@ -84,5 +84,10 @@ def _layers(answer: Mapping[str, Any], color: bool) -> list[str]:
     ]  # fmt: skip
     whole = f"  all together: largest {short(found['largest'])} at {found['request']}, position {found['position']}; median {short(found['median'])}; "
     whole += f"the shipped kernels: {short(found['shipped_kernels'])}"
+    worst = found["extremal"]
+    if worst is not None:
+        reached = " to ".join(short(worst["reached"][end]) for end in ("least", "most"))
+        said = f"  {worst['layer']}: {short(worst['random'])} with random signs, {short(worst['largest'])} with the worst for a pair, "
+        whole = f"{said}which reach {reached} of their dual norm\n{whole}"
     more = [f"  and {len(order) - _MOST} more in --format json and the page"] if len(order) > _MOST else []
     return [paint(head, "bold", color), *table(rows), *more, whole]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -69,7 +70,7 @@ def _names(event: Opened, setting: Setting) -> list[str]:
         shipped = name.partition(":")[0] in SHIPPED or Path(name).suffix in FILE_ENDINGS
         if not shipped and side not in setting.sides:
             reason = f"the event names the function {name}, and running it is your decision"
-            raise input_error("option_invalid", option=f"--{side}", reason=reason, hint=f"--{side} {name}")
+            raise input_error("option_invalid", option=f"--{side}", reason=reason, hint=f"--{side} {shlex.quote(name)}")
         out.append(name)
     return out
 

@@ -100,6 +100,8 @@ def read_declarations(path: Path, flags: Sequence[str]) -> dict[str, Declared]:
 def _sidecar(path: Path) -> dict[str, Declared]:
     if not path.exists():
         return {}
+    if not path.is_file():
+        raise declaration(path, "it is no file")
     try:
         with path.open("rb") as file:
             raw = file.read(_LIMIT + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,9 +37,14 @@ class Adapter:
 
 
 def _whole(weights: Mapping[str, Fraction], sides: Mapping[str, str]) -> dict[str, int]:
-    """Whole weights in exactly the same ratio, a side that serves nothing included as 0."""
+    """Whole weights by the other system's names, in exactly the same ratio, a side that serves nothing included as 0.
+
+    Sides of one name are one backend, whose weights add up.
+    """
     scale = math.lcm(*(w.denominator for w in weights.values())) if weights else 1
-    out = {side: int(weights.get(side, Fraction(0)) * scale) for side in sides}
+    out = dict.fromkeys(sides.values(), 0)
+    for side, name in sides.items():
+        out[name] += int(weights.get(side, Fraction(0)) * scale)
     if max(out.values(), default=0) > LARGEST_WEIGHT:
         raise input_error(
             "option_invalid", option="TARGET", reason=f"the weights need more than {LARGEST_WEIGHT:,} parts"
@@ -52,17 +58,19 @@ def _litellm(weights: Mapping[str, Fraction], names: Names) -> list[dict[str, An
         {
             "model_name": names.model,
             "litellm_params": {"weight": weight},
-            "model_info": {"id": names.sides[side]},
+            "model_info": {"id": name},
         }
-        for side, weight in _whole(weights, names.sides).items()
+        for name, weight in _whole(weights, names.sides).items()
     ]
 
 
 def _http_route(weights: Mapping[str, Fraction], names: Names) -> list[dict[str, Any]]:
     backends = [
-        {"name": names.sides[side], "port": names.port, "weight": weight}
-        for side, weight in _whole(weights, names.sides).items()
+        {"name": name, "port": names.port, "weight": weight} for name, weight in _whole(weights, names.sides).items()
     ]
+    _kubernetes(
+        {"--name": names.model, "--namespace": names.namespace, **{f"--side {s}": n for s, n in names.sides.items()}}
+    )
     return [
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -75,8 +83,20 @@ def _http_route(weights: Mapping[str, Fraction], names: Names) -> list[dict[str,
     ]
 
 
+_NAME = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _kubernetes(names: Mapping[str, str]) -> None:
+    """Raises InputError: `option_invalid` for a name that Kubernetes refuses (RFC 1123)."""
+    for option, name in names.items():
+        if not _NAME.fullmatch(name):
+            reason = f"`{name[:80]}` is no name in Kubernetes: at most 63 of `a-z0-9-`, a letter or digit at both ends"
+            raise input_error("option_invalid", option=option, reason=reason, hint="give the name that the object has")
+
+
 def _kserve(weights: Mapping[str, Fraction], names: Names) -> list[dict[str, Any]]:
     """KServe splits between the newest revision and the one before, in whole percent."""
+    _kubernetes({"--name": names.model, "--namespace": names.namespace})
     share = weights.get("candidate", Fraction(0)) * 100
     if share.denominator != 1:
         reason = f"KServe takes whole percent, and the candidate's share is {float(share):g}%"
@@ -94,7 +114,7 @@ def _kserve(weights: Mapping[str, Fraction], names: Names) -> list[dict[str, Any
 ADAPTERS: tuple[Adapter, ...] = (
     Adapter("litellm", "bodies of POST /model/update", "send each to a LiteLLM proxy, or `--apply URL`", _litellm),
     Adapter("http-route", "HTTPRoute of the Gateway API", "kubectl apply -f -", _http_route),
-    Adapter("kserve", "merge patch of an InferenceService", "kubectl patch --type merge -f - --patch-file=/dev/stdin", _kserve),
+    Adapter("kserve", "merge patch of an InferenceService", "kubectl patch inferenceservice NAME -n NAMESPACE --type merge --patch-file /dev/stdin", _kserve),
 )  # fmt: skip
 BY_NAME: Mapping[str, Adapter] = {row.name: row for row in ADAPTERS}
 

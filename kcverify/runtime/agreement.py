@@ -62,7 +62,7 @@ def _agree_tied(first: _Largest, second: _Largest, row: int, sizes: range) -> to
     reach = (first.maxima[row] >= first.values[row, last]) | (second.maxima[row] >= second.values[row, last])
     chosen = reach.nonzero()[:, 0]
     a, b = first.tokens(row, chosen), second.tokens(row, chosen)
-    agree = torch.ones((), dtype=torch.bool)
+    agree = torch.ones((), dtype=torch.bool, device=a.device)
     for j in sizes:
         kth_a, kth_b = first.values[row, j - 1 : j, None], second.values[row, j - 1 : j, None]
         agree &= _same_set(a, b, kth_a, kth_b, j)[0]

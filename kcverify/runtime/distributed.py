@@ -2,7 +2,7 @@
 
 1. float64 maxima: each cell's worst score, and its most extreme request ratio above and below 1.
 2. int64 minima: the smallest request key that has it; a stamp of the contract; the smallest and largest key in each
-   bucket of the open requests.
+   bucket of the open requests and of the states' marks.
 3. int64 sums: every count and histogram, the evidence, and what only the holder of a worst value knows (its row, token,
    value and name), each rank in a place of its own.
 
@@ -10,13 +10,14 @@ The size depends on contract and ranks, not on requests: 3 numbers a cell and ra
 
 A request must belong to one rank. One that is open on two ranks is refused, on all ranks, unless another open request
 hides it in its bucket (at 100 open requests 1 in 40 goes unseen). Closed requests are not remembered, so one that was
-closed in parts on two ranks counts twice: sharding by request is the caller's duty.
+closed in parts on two ranks counts twice: sharding by request is the caller's duty. A state that two ranks hold, as
+after loading one checkpoint on both, is refused likewise: its rows would count twice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,10 @@ _MIX = -7046029254386353131  # the odd 64-bit integer nearest to 2^64 over the g
 
 @dataclass(frozen=True)
 class Shard:
-    """State of one rank: the monitor's three buffers, evidence with the open requests folded in, and their keys."""
+    """State of one rank: the monitor's three buffers, evidence with the open requests folded in, and their keys.
+
+    `origins` are the marks of the states that it was added up from.
+    """
 
     sums: torch.Tensor
     extremes: torch.Tensor
@@ -44,17 +48,22 @@ class Shard:
     open: Sequence[int]
     names: Mapping[int, str]
     stamp: int
+    origins: Set[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Merged:
-    """State of all ranks; `names` are those of witnesses, where they have at most 256 bytes."""
+    """State of all ranks; `names` are those of witnesses, where they have at most 256 bytes.
+
+    `origins` is one mark made of all ranks' marks, alike in every sync of the same states.
+    """
 
     sums: torch.Tensor
     extremes: torch.Tensor
     places: torch.Tensor
     evidence: Evidence
     names: Mapping[int, str]
+    origins: Set[int] = frozenset()
 
 
 def fingerprint(*parts: str) -> int:
@@ -69,7 +78,7 @@ def reduced(shard: Shard, group: Any = None) -> Merged:
     in contract or temperature, or where a request is open on two.
     """
     if not (dist.is_available() and dist.is_initialized()):
-        return Merged(shard.sums, shard.extremes, shard.places, shard.evidence, shard.names)
+        return Merged(shard.sums, shard.extremes, shard.places, shard.evidence, shard.names, shard.origins)
     device = _carrier(shard.sums.device, group)
     worst = shard.evidence.worst
     score, places = shard.extremes[0].to(device), shard.places.to(device)
@@ -79,7 +88,10 @@ def reduced(shard: Shard, group: Any = None) -> Merged:
 
     mine = (score == best[0]) & (score > -torch.inf)
     owners = [w[1] if w is not None and w[0] == v else LAST for w, v in zip(worst, ratio, strict=True)]
-    least, counts = _buckets(shard.open, device)
+    least, counts = (
+        torch.stack(pair)
+        for pair in zip(*(_buckets(k, device) for k in (shard.open, sorted(shard.origins))), strict=True)
+    )
     own = [
         torch.tensor([shard.stamp, ~shard.stamp], dtype=torch.int64, device=device),
         torch.where(mine, places[:, 0], LAST),
@@ -94,8 +106,9 @@ def reduced(shard: Shard, group: Any = None) -> Merged:
     names = [shard.names.get(key) if is_here else None for key, is_here in zip(winners, here, strict=True)]
     evidence = shard.evidence.packed().to(device)
     answers = _answers(shard, held, group)
-    own = [shard.sums.to(device), evidence, counts, answers, _spelt(names).to(device)]
-    sums, evidence, counts, answers, spelt = _together(own, dist.ReduceOp.SUM, group)
+    mark = torch.tensor([_wrapped(sum(shard.origins))], dtype=torch.int64, device=device)
+    own = [shard.sums.to(device), evidence, counts, answers, _spelt(names).to(device), mark]
+    sums, evidence, counts, answers, spelt, mark = _together(own, dist.ReduceOp.SUM, group)
 
     _refuse(stamp.tolist(), counts, least, shard)
     merged = Evidence(shard.evidence.layout)
@@ -104,7 +117,12 @@ def reduced(shard: Shard, group: Any = None) -> Merged:
     extremes, place = _first_holder(best[0], row_key, answers)
     known = {key: name for key, name in zip(winners, _read(spelt), strict=True) if name is not None}
     home = shard.sums.device
-    return Merged(sums.to(home), extremes.to(home), place.to(home), merged, known)
+    return Merged(sums.to(home), extremes.to(home), place.to(home), merged, known, set(mark.tolist()) - {0})
+
+
+def _wrapped(number: int) -> int:
+    """The number modulo 2^64, as int64 holds it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _carrier(home: torch.device, group: Any) -> torch.device:
@@ -166,9 +184,14 @@ def _refuse(stamp: Sequence[int], counts: torch.Tensor, keys: torch.Tensor, shar
     """Raise, alike on all ranks, for monitors that do not belong together and for split requests."""
     if stamp[0] != ~stamp[1]:
         raise option_error("sync", "the ranks' monitors are of different contracts or temperatures")
-    split = ((counts > 1) & (keys[0] == ~keys[1])).nonzero()[:, 0]
+    split, shared = (((n > 1) & (k[0] == ~k[1])).nonzero()[:, 0] for n, k in zip(counts, keys, strict=True))
+    if len(shared):
+        reason = (
+            "two ranks hold the counts of one and the same state: load a file on one rank, and start the others empty"
+        )
+        raise option_error("sync", reason)
     if len(split):
-        key = int(keys[0][split[0]])
+        key = int(keys[0][0][split[0]])
         shown = repr(shard.names[key]) if key in shard.names else str(key)
         raise option_error(
             "request_ids",
@@ -195,12 +218,12 @@ def _first_holder(score: torch.Tensor, key: torch.Tensor, slots: torch.Tensor) -
 def _spelt(names: Sequence[str | None]) -> torch.Tensor:
     """Names as integers that add up over the ranks that know them, int64 `[names, 2 + 64]`: how many ranks, length,
     then 4 bytes each; zeros for one that is unknown or too long."""
-    out = torch.zeros(len(names), 2 + NAME_BYTES // 4, dtype=torch.int64)
+    out = torch.zeros(len(names), 2 + NAME_BYTES // 4, dtype=torch.int64, device="cpu")
     for line, name in zip(out, names, strict=True):
         data = b"" if name is None else name.encode("utf-8", "surrogatepass")
         if name is not None and len(data) <= NAME_BYTES:
             words = [int.from_bytes(data[i : i + 4], "little") for i in range(0, len(data), 4)]
-            line[: 2 + len(words)] = torch.tensor([1, len(data), *words])
+            line[: 2 + len(words)] = torch.tensor([1, len(data), *words], device="cpu")
     return out
 
 

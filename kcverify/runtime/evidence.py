@@ -134,7 +134,8 @@ class Evidence:
     def packed(self) -> torch.Tensor:
         """Every integer of the records and the number of requests as limbs, int64 `[2, integers]`; sums are additive."""
         numbers = [n for record in self.records for n in _integers(record)] + [self.requests]
-        return torch.tensor([[n & _LOW for n in numbers], [n >> LIMB for n in numbers]], dtype=torch.int64)
+        limbs = [[n & _LOW for n in numbers], [n >> LIMB for n in numbers]]
+        return torch.tensor(limbs, dtype=torch.int64, device="cpu")
 
     def unpack(self, limbs: torch.Tensor) -> None:
         """Set the records from limbs int64 `[2, integers]`, sums of what `packed` gave over any number of shards."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from kcverify.runtime.errors import option_error, shape_error
+from kcverify.runtime.given import check_integers
 
 RequestIds: TypeAlias = "torch.Tensor | Sequence[str | int]"
 SMALLEST = 64
@@ -37,7 +38,7 @@ class Ledger:
         self.slots: dict[int, int] = {}
         self.names: dict[int, str] = {}
         self.free: list[int] = []
-        self.sums = torch.zeros(0, columns, dtype=torch.int64)
+        self.sums = torch.zeros(0, columns, dtype=torch.int64, device="cpu")
 
     def enter(self, keys: Sequence[int], device: torch.device) -> Entry:
         """Slots and keys of one row each, on `device`; requests that are new are opened.
@@ -48,7 +49,7 @@ class Ledger:
             if key not in self.slots:
                 self.slots[key] = self.free.pop() if self.free else len(self.slots)
         self._grow(len(self.slots) + len(self.free), device)
-        packed = torch.tensor([[self.slots[k] for k in keys], keys], dtype=torch.int64)
+        packed = torch.tensor([[self.slots[k] for k in keys], keys], dtype=torch.int64, device="cpu")
         if device.type == "cuda":
             packed = packed.pin_memory().to(device, non_blocking=True)
         return Entry(*packed.to(device).unbind(0))
@@ -62,12 +63,9 @@ class Ledger:
             hint = "give one id a row, in a list or a tensor"
             raise option_error("request_ids", f"{type(ids).__name__} is no sequence of ids: {hint}")
         if isinstance(ids, torch.Tensor):
+            check_integers("request_ids", ids, "request ids")
             if ids.dim() != 1 or count not in (None, len(ids)):
                 raise shape_error("request_ids", list(ids.shape), f"[{'N' if count is None else count}]")
-            if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
-                raise option_error("request_ids", f"dtype {ids.dtype} is not an integer type")
-            if ids.dtype == torch.uint64:
-                raise option_error("request_ids", "dtype torch.uint64 does not fit int64")
             return [int(i) for i in ids.tolist()]
         if count not in (None, len(ids)):
             raise shape_error("request_ids", [len(ids)], f"[{count}]")

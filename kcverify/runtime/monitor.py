@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
+import secrets
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,12 +13,13 @@ import torch
 
 from kcverify.runtime.buffers import Buffers, alone
 from kcverify.runtime.checkpoint import read, write
-from kcverify.runtime.clauses import ClauseSpec, Layout, Sampled, Values, layout, lower_limit, upper_limit
+from kcverify.runtime.clauses import ClauseSpec, Layout, Values, layout, lower_limit, upper_limit
 from kcverify.runtime.distributed import Shard, fingerprint, reduced
 from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
 from kcverify.runtime.evidence import Evidence
-from kcverify.runtime.given import plain_number, row_numbers, row_times
+from kcverify.runtime.given import plain_number, row_integers, row_times, slice_masks, token_masks
 from kcverify.runtime.ledger import Ledger, RequestIds
+from kcverify.runtime.locks import new_lock
 from kcverify.runtime.observations import Side, observe
 from kcverify.runtime.report import build_report
 from kcverify.runtime.rows import (
@@ -62,7 +63,7 @@ class Monitor(Buffers):
         `MonitorInputError` for one that is no positive finite number, lies outside, or must be given.
         """
         super().__init__()
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         low, high = self.TEMPERATURE or (0.0, math.inf)
         if temperature is None:
             temperature = low if low == high else 1.0
@@ -83,6 +84,7 @@ class Monitor(Buffers):
             self.allocate_buffers(device)
             self.ledger = Ledger(self.layout.width)
         self.evidence = Evidence(self.layout)
+        self.origins: set[int] = set()
 
     def clause_values(self, rows: Rows) -> dict[str, Values]:
         """Values of every clause whose inputs are there, by clause name; a generated monitor writes this out."""
@@ -115,8 +117,9 @@ class Monitor(Buffers):
         if count == 0:
             raise shape_error("reference_logits", list(reference_logits.shape), "[rows, vocabulary] with rows")
         check_sampled(sampled_ids, reference_logits)
-        keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
-        numbers, stamps = row_numbers(positions, count, device), row_times(times, count, device)
+        keys, masks = self.ledger.keys(request_ids, count), slice_masks(self.layout, slices or {}, count, device)
+        numbers = row_integers("positions", positions, "row numbers", count, device)
+        stamps = row_times(times, count, device)
         rows = self.rows(reference_logits, candidate_logits, sampled_ids)
         self._enter(rows, keys, masks, numbers, (reference_logits, candidate_logits), sampled_ids, stamps)
 
@@ -153,9 +156,10 @@ class Monitor(Buffers):
         count, device = len(rows), rows.invalid.device
         if count == 0:
             raise shape_error("rows", [0], "[rows] with rows")
-        keys, masks = self.ledger.keys(request_ids, count), self._masks(slices or {}, count, device)
-        numbers, stamps = row_numbers(positions, count, device), row_times(times, count, device)
-        self._enter(rows, keys, masks, numbers, logits, sampled_ids, stamps)
+        keys, masks = self.ledger.keys(request_ids, count), slice_masks(self.layout, slices or {}, count, device)
+        tokens = row_integers("sampled_ids", sampled_ids, "token ids", count, device)
+        numbers = row_integers("positions", positions, "row numbers", count, device)
+        self._enter(rows, keys, masks, numbers, logits, tokens, row_times(times, count, device))
 
     def _enter(
         self,
@@ -167,12 +171,18 @@ class Monitor(Buffers):
         sampled: torch.Tensor | None,
         times: torch.Tensor | None,
     ) -> None:
+        self._begin()
         if self.sums.device != rows.invalid.device:
             self.to(rows.invalid.device)
         slots, owners = self.ledger.enter(keys, rows.invalid.device)
         inputs = Inputs(logits, sampled, 1.0 / self.temperature)
-        groups = [*masks, *self._with_tokens(masks, sampled, rows)]
+        groups = [*masks, *token_masks(self.layout, masks, sampled, rows.invalid)]
         self._counting(self, Batch(rows, slots, owners, numbers, groups, inputs, times))
+
+    def _begin(self) -> None:
+        """Mark a state that starts to count: copies and merges of it carry the mark, so that none is added twice."""
+        if not self.origins:
+            self.origins.add(secrets.randbits(62))
 
     def _count(self, batch: Batch) -> None:
         """The device part of an update: one graph."""
@@ -190,34 +200,6 @@ class Monitor(Buffers):
         """
         self._counting = torch.compile(Monitor._count, fullgraph=True, **options)
 
-    def _masks(self, given: Mapping[str, torch.Tensor], count: int, device: torch.device) -> list[torch.Tensor | None]:
-        """Row mask of each slice of the layout; None where it was not given."""
-        masks: list[torch.Tensor | None] = [torch.ones(count, dtype=torch.bool, device=device)]
-        for name in self.layout.slices[1:]:
-            if isinstance(name, Sampled):
-                continue
-            mask = given.get(str(name))
-            if mask is not None and not isinstance(mask, torch.Tensor):
-                raise option_error(f"slice {name}", f"a torch tensor is needed, not {type(mask).__name__}")
-            if mask is not None and (tuple(mask.shape) != (count,) or mask.dtype != torch.bool):
-                raise shape_error(f"slice {name}", f"{list(mask.shape)} of {mask.dtype}", f"[{count}] of torch.bool")
-            masks.append(None if mask is None else mask.to(device, non_blocking=True))
-        return masks
-
-    def _with_tokens(
-        self, masks: Sequence[torch.Tensor | None], sampled: torch.Tensor | None, rows: Rows
-    ) -> list[torch.Tensor | None]:
-        """Of each group `Sampled` of the layout the rows that a token follows; all of its slice where none was given."""
-        out = []
-        for group in self.layout.slices:
-            if not isinstance(group, Sampled):
-                continue
-            mask = masks[self.layout.slot[group.slice]]
-            if mask is not None and sampled is not None:
-                mask = mask & ((sampled.to(mask.device) >= 0) | rows.invalid)
-            out.append(mask)
-        return out
-
     @alone
     def observe(
         self,
@@ -232,6 +214,7 @@ class Monitor(Buffers):
         times: Sequence[float] | torch.Tensor | None = None,
     ) -> None:
         """Count what was measured beside the logits, a value a request: see `observations.observe`."""
+        self._begin()
         given = {"values": values, "reference": reference, "candidate": candidate, "seconds": seconds}
         observe(self, metric, request_ids, {k: v for k, v in given.items() if v is not None}, slices or {}, times)
 
@@ -271,7 +254,8 @@ class Monitor(Buffers):
     def merge(self, other: Monitor) -> None:
         """Add the state of another monitor of the same contract and temperature; `other` is left as it was.
 
-        A state must be added once only: the same rows counted twice would be evidence that is not there.
+        A state is added once only: the same rows counted twice would be evidence that is not there. `MonitorInputError`
+        where both hold one and the same state: itself, a copy, what was loaded from a file, or the result of a sync.
 
         A request that is open in both becomes one request; its rows were numbered by each monitor on its own, so that
         a witness is exact only where `positions` were given.
@@ -287,6 +271,10 @@ class Monitor(Buffers):
             raise option_error("merge", "one monitor is `exact`, the other is not")
         first, second = sorted((self, other), key=id)
         with first.lock, second.lock:
+            if self.origins & other.origins:
+                raise option_error(
+                    "merge", "both hold the counts of one and the same state: its rows would count twice"
+                )
             self._add(other)
 
     @alone
@@ -296,6 +284,7 @@ class Monitor(Buffers):
         self.worst.merge(Worst(other.extremes.to(device), other.places.to(device)))
         self.ledger.merge(other.ledger)
         self.evidence.merge(other.evidence)
+        self.origins |= other.origins
 
     @alone
     def sync(self, process_group: Any = None) -> Monitor:
@@ -304,21 +293,24 @@ class Monitor(Buffers):
         Three all-reduces (float64 maxima, int64 minima, int64 sums) of a size that does not depend on the requests.
         Every rank must call it, with a monitor of one contract and temperature. Open requests are folded as they stand
         into the result, which holds closed requests only, so a request must belong to one rank: `MonitorInputError` on
-        all ranks where one is seen to be open on two (see `distributed`). Report the result and go on feeding this
-        monitor; never merge the results of two syncs, which count the same rows twice. Without an initialised group
-        it is a copy.
+        all ranks where one is seen to be open on two (see `distributed`), and where two ranks hold one and the same
+        state, as after loading one file on both. Report the result and go on feeding this monitor; never merge the
+        results of two syncs, or one and what went into it: they count the same rows. Without an initialised group it is
+        a copy.
         """
         evidence = self.settled_evidence()
         stamp = fingerprint(
             self.CONTRACT, self.DIGEST, repr(self.CLAUSES), repr(self.temperature), repr(self.plan.tv_limit)
         )
         shard = Shard(
-            self.sums, self.extremes, self.places, evidence, list(self.ledger.slots), self.ledger.names, stamp
-        )
+            self.sums, self.extremes, self.places, evidence, list(self.ledger.slots), self.ledger.names, stamp,
+            self.origins,
+        )  # fmt: skip
         merged, other = reduced(shard, process_group), self.fresh()
         for mine, found in zip(other.buffers(), (merged.sums, merged.extremes, merged.places), strict=True):
             mine.copy_(found)
         other.evidence, other.ledger.names = merged.evidence, dict(merged.names)
+        other.origins = set(merged.origins)
         return other
 
     @alone
@@ -327,6 +319,7 @@ class Monitor(Buffers):
         self.clear_buffers()
         self.ledger.clear()
         self.evidence = Evidence(self.layout)
+        self.origins = set()
 
     @alone
     def save(self, path: str | Path, progress: Mapping[str, Any] | None = None) -> None:
@@ -351,19 +344,20 @@ class Monitor(Buffers):
             raise option_error("state", f"{path} does not fit this monitor: {reason}") from None
         for mine, found in zip(self.buffers(), other.buffers(), strict=True):
             mine.copy_(found)
-        self.ledger, self.evidence = other.ledger, other.evidence
+        self.ledger, self.evidence, self.origins = other.ledger, other.evidence, other.origins
         return progress
 
     def get_extra_state(self) -> dict[str, object]:
-        """What `state_dict` holds beyond the buffers: contract, temperature, open requests, evidence."""
+        """What `state_dict` holds beyond the buffers: contract, temperature, origins, open requests, evidence."""
         identity = {"contract": self.CONTRACT, "digest": self.DIGEST, "temperature": self.temperature}
-        identity["tv_limit"] = self.plan.tv_limit
+        identity |= {"tv_limit": self.plan.tv_limit, "origins": sorted(self.origins)}
         return identity | {"ledger": self.ledger.state(), "evidence": self.evidence.state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore it."""
         self.ledger.load(state["ledger"])
         self.evidence.load(state["evidence"])
+        self.origins = {int(origin) for origin in state.get("origins", ())}
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         """Refuse the state of another contract or temperature before anything is overwritten."""
@@ -390,4 +384,4 @@ class Monitor(Buffers):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore it with a lock of its own."""
         super().__setstate__(state)
-        self.lock = threading.RLock()
+        self.lock = new_lock()

@@ -19,6 +19,7 @@ import torch
 from kcverify.runtime.clauses import ClauseSpec, Layout
 from kcverify.runtime.errors import option_error, shape_error
 from kcverify.runtime.evidence import Evidence, mean_limit
+from kcverify.runtime.given import check_dense
 from kcverify.runtime.histogram import bin_index
 from kcverify.runtime.ledger import Ledger, RequestIds
 from kcverify.runtime.readings import paired_null
@@ -89,6 +90,8 @@ def observe(
     observable = OBSERVABLES.get(metric)
     if observable is None:
         raise option_error("metric", f"{metric!r} is not observed; one of {', '.join(sorted(OBSERVABLES))}")
+    if not isinstance(slices, Mapping):
+        raise option_error("slices", f"a mapping from slice to truth values is needed, not {type(slices).__name__}")
     batch = _checked(monitor, observable, metric, request_ids, given, times)
     masks = {name: _truths(name, mask, len(batch.keys)) for name, mask in slices.items()}
     for index, cell in enumerate(monitor.layout.cells):
@@ -140,6 +143,7 @@ def _check(metric: str, observable: Observable, name: str, value: float | None) 
 def _numbers(name: str, side: Side | Sequence[float]) -> Numbers:
     """The entries as floats; None stays None."""
     if isinstance(side, torch.Tensor):
+        check_dense(name, side)
         if side.dim() > 1 or side.is_complex():
             raise shape_error(name, list(side.shape), "[N]")
         return [float(v) for v in side.reshape(-1).tolist()]
@@ -161,10 +165,14 @@ def _float(name: str, value: float) -> float:
 
 
 def _truths(name: str, mask: Sequence[bool] | torch.Tensor, count: int) -> list[bool]:
-    values = mask.tolist() if isinstance(mask, torch.Tensor) else list(mask)
-    if len(values) != count or not all(isinstance(v, bool) for v in values):
-        raise shape_error(f"slice {name}", [len(values)], f"{count} truth values")
-    return values
+    if isinstance(mask, torch.Tensor):
+        check_dense(f"slice {name}", mask)
+        mask = mask.reshape(-1).tolist()
+    if isinstance(mask, str | bytes) or not isinstance(mask, Sequence):
+        raise option_error(f"slice {name}", f"{type(mask).__name__} is no sequence of truth values")
+    if len(mask) != count or not all(isinstance(v, bool) for v in mask):
+        raise shape_error(f"slice {name}", [len(mask)], f"{count} truth values")
+    return list(mask)
 
 
 def _count(monitor: Takes, index: int, clause: ClauseSpec, batch: _Batch, mask: Sequence[bool] | None) -> None:
@@ -192,7 +200,7 @@ def _count(monitor: Takes, index: int, clause: ClauseSpec, batch: _Batch, mask: 
         if batch.times is not None and clause.window is not None:
             number = _window(batch.times[i] or 0.0, clause.window)
             counts[4:] = [counts[4] + 1, counts[5] + number, counts[6] + number * number]
-    monitor.observed[index] += torch.tensor(counts, dtype=torch.int64).to(monitor.sums.device)
+    monitor.observed[index] += torch.tensor(counts, dtype=torch.int64, device=monitor.sums.device)
     _offer(monitor, index, finite)
     if clause.source == "value":
         _fill(monitor, index, clause, [value for _, value in finite])
@@ -258,7 +266,7 @@ def _offer(monitor: Takes, index: int, found: Sequence[tuple[int, float]]) -> No
     table = torch.full_like(mine.table, -torch.inf)
     place = torch.full_like(mine.place, LAST)
     table[:, index] = value
-    place[index] = torch.tensor([key, -1, -1], dtype=torch.int64)
+    place[index] = torch.tensor([key, -1, -1], dtype=torch.int64, device=place.device)
     mine.merge(Worst(table, place))
 
 
@@ -274,12 +282,19 @@ def _fill(monitor: Takes, index: int, clause: ClauseSpec, values: Sequence[float
     key = (clause.metric, cell.slice)
     if first != index or key not in layout.histograms or not values:
         return
-    bins = bin_index(torch.tensor(values, dtype=torch.float64)).to(monitor.sums.device)
+    bins = bin_index(torch.tensor(values, dtype=torch.float64, device=monitor.sums.device))
     row = monitor.histograms[layout.histograms.index(key)]
     row.scatter_add_(0, bins, torch.ones_like(bins))
 
 
 def one_window(counts: Sequence[int]) -> bool:
-    """Whether every counted observation has a time and all fall in one window (variance 0, in exact integers)."""
+    """Whether every counted observation has a time and all fall in one window (variance 0, in exact integers).
+
+    The sum of squares wraps around 2^64 from 2^31 observations on, so it is compared modulo that: several windows make
+    the true sum larger by less than 2^32 for each observation, which below 2^32 of them is never a multiple of it.
+    """
     counted, number, total, squares = counts[0] - counts[1] - counts[2], *counts[4:]
-    return number == counted and number * squares == total * total
+    if number != counted or number == 0:
+        return number == counted
+    window, rest = divmod(total, number)
+    return rest == 0 and (squares - number * window * window) % (1 << 64) == 0

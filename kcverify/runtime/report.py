@@ -231,7 +231,7 @@ def observed_is(clause: ClauseSpec) -> str:
         )
     if clause.evidence == "mean":
         value = "mean over its rows" if clause.source == "rows" else "value"
-        return f"mean over requests of the {value}"
+        return f"mean over requests of {'one minus ' if clause.upper is None else ''}the {value}"
     if clause.source != "rows":
         return "share of exceeding requests"
     return "mean over requests of the share of exceeding rows"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
+from kcverify.runtime.given import check_dense, check_integers
 from kcverify.runtime.operator import run
 from kcverify.runtime.rowplan import RAW_STATISTICS, SAMPLED_STATISTICS, STATISTICS, RowPlan
 from kcverify.runtime.workspace import Workspace
@@ -61,7 +62,7 @@ def row_statistics(
     table, invalid, only = run(reference, candidate, asked, temperature, ids, workspace, backend)
     values = dict(zip(asked.columns, table.unbind(0), strict=True))
     if sampled_ids is not None:
-        without_token(values, sampled_ids.to(reference.device))
+        without_token(values, sampled_ids.to(reference.device, torch.int64))
     return Rows(values, invalid, only[0], only[1])
 
 
@@ -74,12 +75,9 @@ def without_token(values: dict[str, torch.Tensor], sampled_ids: torch.Tensor) ->
 def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
     """Raise `MonitorInputError` unless both are floating `[N, V]` of one shape and device with V in 1..262,144."""
     for what, side in (("reference_logits", reference), ("candidate_logits", candidate)):
-        if not isinstance(side, torch.Tensor):
-            raise option_error(what, f"a torch tensor is needed, not {type(side).__name__}")
+        check_dense(what, side)
         if side.dim() != 2:
             raise shape_error(what, list(side.shape), "[rows, vocabulary]")
-        if side.layout != torch.strided:
-            raise option_error(what, f"layout {side.layout} is not torch.strided: give dense logits")
         if side.dtype not in _FLOATS:
             raise option_error(what, f"dtype {side.dtype} is none of bfloat16, float16, float32, float64")
     (n, v), (m, u) = reference.shape, candidate.shape
@@ -93,8 +91,6 @@ def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:
         raise shape_error("reference_logits", [n, v], f"[rows, vocabulary] with 1 to {LARGEST_VOCABULARY} entries")
     if reference.device != candidate.device:
         raise option_error("candidate_logits", f"on {candidate.device}, the reference on {reference.device}")
-    if reference.device.type == "meta":
-        raise option_error("reference_logits", "a tensor on the meta device has no values")
 
 
 def check_temperature(temperature: float) -> None:
@@ -110,12 +106,9 @@ def check_sampled(sampled_ids: torch.Tensor | None, reference: torch.Tensor) -> 
     if sampled_ids is None:
         return None
     count, width = reference.shape
-    if not isinstance(sampled_ids, torch.Tensor):
-        raise option_error("sampled_ids", f"a torch tensor is needed, not {type(sampled_ids).__name__}")
+    check_integers("sampled_ids", sampled_ids, "token ids")
     if tuple(sampled_ids.shape) != (count,):
         raise shape_error("sampled_ids", list(sampled_ids.shape), f"[{count}]")
-    if sampled_ids.is_floating_point() or sampled_ids.is_complex() or sampled_ids.dtype == torch.bool:
-        raise option_error("sampled_ids", f"dtype {sampled_ids.dtype} holds no token ids")
     ids = sampled_ids.to(reference.device, torch.int64)
     if torch.compiler.is_compiling():
         return ids.clamp(0, width - 1)

@@ -208,7 +208,8 @@ def _agreements(z: torch.Tensor, w: torch.Tensor, plan: RowPlan, gather: Gather)
     for side, x in enumerate((z, w)):
         k = min(most, x.shape[1])
         own[side, :k] = x.topk(k, -1).values.double().t()
-    width = sum(int(part[0, 0]) for part in gather(torch.full((1, 1), float(z.shape[1]), dtype=torch.float64)))
+    own_width = torch.full((1, 1), float(z.shape[1]), dtype=torch.float64, device=z.device)
+    width = sum(int(part[0, 0]) for part in gather(own_width))
     largest = torch.cat(gather(own), 1).sort(1, descending=True).values
     cuts = sorted({min(j, width) for k, ordered in plan.top for j in (range(1, k + 1) if ordered else (k,))})
     counts = torch.zeros(len(cuts), 3, z.shape[0], dtype=torch.float64, device=z.device)

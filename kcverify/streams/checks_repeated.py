@@ -109,7 +109,7 @@ class RepeatedRows(Observer):
 
     def _of(self, request: str) -> Groups | None:
         """Where rows of a request are remembered; None where they are not."""
-        key = _digest(request.encode())
+        key = _digest(request.encode("utf-8", "surrogatepass"))
         if key in self.sample:
             return self.sample[key]
         if sum(g.rows for k, g in self.sample.items() if k < key) >= REMEMBERED:

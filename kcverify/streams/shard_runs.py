@@ -172,7 +172,7 @@ class Comparison:
         return {
             "kcverify": __version__,
             "command": "compare",
-            "declared": hashlib.sha256("\n".join(told).encode()).hexdigest(),
+            "declared": hashlib.sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest(),
             "options": repr(replace(self.options, fail_on="")),
             "paired by": self.jobs[0].by,
         }
@@ -205,7 +205,7 @@ class Comparison:
         other = Observation(self.seen.setting, self.options.project)
         try:
             other.load(unpacked(summary.state))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise RuntimeError(f"the state of shard {summary.name} cannot be read: {error}") from None
         if job.only is None:
             self._note(job, other.matching)
@@ -240,7 +240,9 @@ class Comparison:
             tuple(p for job in self.jobs for p in job.sides[s] if names[s] & self.alone.get((s, job.name), {}).keys())
             for s in (0, 1)
         )
-        digest = hashlib.sha256("\n".join([*sorted(names[0]), "", *sorted(names[1])]).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(
+            "\n".join([*sorted(names[0]), "", *sorted(names[1])]).encode("utf-8", "surrogatepass")
+        ).hexdigest()[:12]
         return replace(
             self.jobs[0], name=f"across {digest}", number=len(self.jobs), sides=(sides[0], sides[1]),
             only=(names[0], names[1]),

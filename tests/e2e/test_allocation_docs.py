@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
@@ -36,9 +36,7 @@ def test_the_output_is_what_the_page_shows(body: str, tmp_path: Path) -> None:
     command, *shown = body.removeprefix("$ ").splitlines()
     words = [sys.executable, "-m", *shlex.split(command)]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = warm.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     printed = iter(done.stdout.splitlines())
     for line in shown:

@@ -49,7 +49,7 @@ def test_text_and_report_carry_both(tmp_path: Path, capsys: pytest.CaptureFixtur
                   "KL is not additive", "without each request's last token", "by kind", "head (output.weight)"):  # fmt: skip
         assert words in out, words
     html = page.read_text(encoding="utf-8")
-    for words in ('id="causes"', 'id="layers"', "format error", "kernel error", "noise floor", "blk.0.ffn_down"):
+    for words in ('id="causes"', 'id="layers"', "format error", "kernel error", "run noise", "blk.0.ffn_down"):
         assert words in html, words
 
 

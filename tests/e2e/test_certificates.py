@@ -1,51 +1,20 @@
-"""Certificates and Coq files of the shipped contracts, by the commands that a user runs."""
+"""Certificates of the shipped contracts, by the commands that a user runs; their Coq files are in test_proofs."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from kcverify import driver
 from kcverify.cli import certificates, main
-from kcverify.emit.coq import emit_coq
 from kcverify.prove import kernel
 from kcverify.prove.certificate import certificate, statement, text
 from kcverify.prove.check import check
-from kcverify.source import Source
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "contracts").glob("*.kc"))
-EVERY = """contract every_claim version "1.0 (*"
-  "Every claim that the library covers"
-
-assume {
-  temperature in [0.6, 1.0]
-  sampler     = full_softmax
-  horizon    <= 32 tokens
-  reward     in [-1, 2]
-  advantage  in [-2, 2]
-  score_norm <= 1.5
-}
-
-numerical {
-  drift: logit_drift <= 0.02 -> L2
-}
-
-guarantee {
-  token_tv:  tv <= 0.02
-  token_kl:  kl(reference || candidate) <= 0.001 nats
-  token_klr: kl(candidate || reference) <= 0.001 nats
-  ratio:     log_ratio <= 0.07
-  reward_ok: reward_drift <= 0.5
-  grad_ok:   pg_bias <= 1.0
-  passes:    pass_rate_drift <= 0.2
-  false_one: tv <= 0.001
-}
-"""
 
 
 def command(*words):
@@ -126,39 +95,3 @@ def test_several_contracts_share_a_file(tmp_path):
     path = tmp_path / "two.json"
     path.write_text(text(docs))
     assert command(path) == 0 and kernel.main([str(path)]) == 0
-
-
-def every():
-    (contract,) = driver.load_source(Source("every.kc", EVERY)).contracts
-    return emit_coq(check(contract))
-
-
-def test_the_coq_text_says_what_it_covers():
-    source = every()
-    comment = source[: source.index("*)")]
-    assert "claim_grad_ok: proved below" in comment
-    assert "claim_false_one: not covered, since its verdict is REFUTED" in comment
-    assert source.count("(*") == source.count("*)")
-    for name in ("token_tv", "token_kl", "token_klr", "ratio", "reward_ok", "grad_ok", "passes"):
-        assert f"Theorem claim_{name}" in source
-    assert "claim_false_one" not in source[len(comment) :]
-
-
-@pytest.mark.slow
-@pytest.mark.needs("coq")
-def test_coq_compiles_the_claims_of_the_shipped_contracts(tmp_path):
-    proofs = tmp_path / "proofs"
-    shutil.copytree(ROOT / "proofs", proofs)
-    sources = {p.stem: emit_coq(check(driver.load(p)[0])) for p in SHIPPED} | {"every": every()}
-    files: list[Path] = []
-    for name, source in sorted(
-        sources.items(), key=lambda e: (e[0] != "every", len(e[1]))
-    ):  # the long ones take minutes
-        if "Theorem" in source and len(files) < 5:
-            (tmp_path / f"contract_{name}.v").write_text(source)
-            files.append(tmp_path / f"contract_{name}.v")
-    assert len(files) >= 5
-    call = ["sh", str(proofs / "check.sh"), *map(str, files)]
-    run = subprocess.run(call, capture_output=True, text=True, timeout=500, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.count("statements proved") == len(files)

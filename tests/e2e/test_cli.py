@@ -1,4 +1,4 @@
-"""The command line as a user types it, in a process of its own."""
+"""The command line as a user types it, in a process of its own (`warm`: `test_readme` and `test_tutorial` start Python)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = ROOT / "contracts"
@@ -23,7 +24,7 @@ guarantee { safe: reward_drift <= 0.6 }
 
 def run(*arguments: str, stdin: str | bytes | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     text = stdin is None or isinstance(stdin, str)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "kcverify", *arguments], input=stdin, capture_output=True, text=text, cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}, timeout=240,
     )  # fmt: skip
@@ -193,7 +194,7 @@ def test_interrupted_measure_reports_what_it_has(tmp_path):
         sys.executable, "-m", "kcverify", "measure", str(CONTRACTS / "deploy_int8.kc"), "--reference", "demo:float32",
         "--candidate", "demo:int8", "--data", str(ROOT / "kcverify/data/heldout.txt"), "--format", "json", "--batch", "1",
     ]  # fmt: skip
-    process = subprocess.Popen(
+    process = warm.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -201,7 +202,7 @@ def test_interrupted_measure_reports_what_it_has(tmp_path):
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    time.sleep(8)
+    time.sleep(3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert "Traceback" not in err

@@ -15,6 +15,7 @@ from typing import Any
 import held_workers
 import numpy as np
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 SHARDS, ROWS, HELD = 5, 30, 2
@@ -38,7 +39,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(folder: Path, *more: str, env: Mapping[str, str] = ENVIRONMENT) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "kcverify", "compare", "ref", "cand", *TOLD, *more]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(words, cwd=folder, env=env, **pipes)
+    return warm.Popen(words, cwd=folder, env=env, **pipes)
 
 
 def run(folder: Path, *more: str, env: Mapping[str, str] = ENVIRONMENT) -> tuple[int, str, str]:

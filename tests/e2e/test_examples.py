@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
@@ -23,9 +24,7 @@ ENVIRONMENT = {
 
 def start(folder: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return warm.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(folder: Path, name: str, *arguments: str) -> str:

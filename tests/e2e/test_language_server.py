@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 pytest.importorskip("pygls")
 
@@ -29,7 +30,7 @@ class Client:
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "kcverify", "lsp"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = warm.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.uri = (folder / "x.kc").as_uri()
         self.notes: list[dict[str, Any]] = []
         self.count = 0

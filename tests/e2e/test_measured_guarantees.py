@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def measure(
     text.write_text("The quick brown fox jumps over the lazy dog. " * 120, encoding="utf-8")
     command = [sys.executable, "-m", "kcverify", "measure", str(contract), "--reference", "demo:float32"]
     rest = ["--candidate", candidate, "--data", str(text), "--window", "8", *options]
-    return subprocess.run([*command, *rest], capture_output=True, text=True, cwd=tmp_path, check=False)
+    return warm.run([*command, *rest], capture_output=True, text=True, cwd=tmp_path, check=False)
 
 
 def answer(*args: Any, **fields: Any) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def test_one_look_is_named_and_certifies_more(tmp_path: Path) -> None:
     assert clause["evidence"]["p_pass"] <= 0.05 and clause["evidence"]["log_e_pass"] is None
     one, many = found["measured_guarantees"]["statements"][0], peeked["measured_guarantees"]["statements"][0]
     assert float(one["bound"]) < float(many["bound"])
-    text = measure(CONTRACT, tmp_path, "--fixed-sample", "--limit", "300").stdout
+    text = measure(CONTRACT, tmp_path, "--fixed-sample", "--limit", "2").stdout
     assert "temperature 1, one look" in text.splitlines()[0]
 
 
@@ -64,7 +65,7 @@ def test_a_clause_on_several_slices_names_its_rule(tmp_path: Path) -> None:
         "except 1% -> L2", "except 1% on s0, s1, s2 -> L2"
     )
     (tmp_path / "many.kc").write_text(source, encoding="utf-8")
-    found = answer(tmp_path / "many.kc", tmp_path, candidate="demo:int4")
+    found = answer(tmp_path / "many.kc", tmp_path, "--limit", "200", candidate="demo:int4")
     rules = {c["evidence"]["many_slices"] for c in found["measured"]["clauses"]}
     assert rules == {"e-BH over 3 slices"}
     assert [c["verdict"] for c in found["measured"]["clauses"]] == ["fail"] * 3

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 HELDOUT = ROOT / "kcverify" / "data" / "heldout.txt"
@@ -72,7 +73,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         "64",
         *options,
     ]
-    done = subprocess.run(
+    done = warm.run(
         command, capture_output=True, text=True, cwd=folder, timeout=240,
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

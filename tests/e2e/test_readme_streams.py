@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(
@@ -20,7 +20,7 @@ def test_the_output_is_real(block: str) -> None:
     """Each shown line is printed, in this order; `...` stands for lines that are left out."""
     command, _, shown = block.partition("\n")
     words = command.removeprefix("$ kcverify ").split()
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "kcverify", *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     printed = iter((done.stdout + done.stderr).splitlines())

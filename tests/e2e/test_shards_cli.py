@@ -14,6 +14,7 @@ from pathlib import Path
 import held_workers
 import numpy as np
 import pytest
+import warm
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -56,7 +57,7 @@ def command(*more: str) -> list[str]:
 
 
 def run(folder: Path, *more: str, env: Mapping[str, str] = ENVIRONMENT) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(*more), cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
+    done = warm.run(command(*more), cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 
@@ -64,7 +65,7 @@ def run(folder: Path, *more: str, env: Mapping[str, str] = ENVIRONMENT) -> subpr
 def held(folder: Path, hook: Path, records: str) -> subprocess.Popen[str]:
     """A run whose one worker has finished `HELD` shards and waits for ever in the next one."""
     env = held_workers.environment(hook, ROOT, f"p-{HELD}.npy", "waiting")
-    process = subprocess.Popen(
+    process = warm.Popen(
         command("--resume", records), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     wait_for("a finished shard", lambda: finished(folder, records) == HELD or process.poll() is not None)
@@ -162,8 +163,6 @@ def test_another_contract_is_refused(small: Path) -> None:
 def test_the_text_says_how_many_shards(small: Path) -> None:
     arguments = [word if word != "json" else "text" for word in command("--candidate", "cand/p-1.npy")]
     arguments[arguments.index("cand")] = "cand/p-0.npy"
-    done = subprocess.run(
-        arguments, cwd=small, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = warm.run(arguments, cwd=small, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
     assert "  2 of 2 shards, matched by name\n" in done.stdout
     assert "cand/p-0.npy, cand/p-1.npy against ref" in done.stdout

@@ -97,7 +97,7 @@ def fill(
     z, w = reference.detach(), candidate.detach()
     count, width = z.shape
     tops = sorted(plan.top)
-    out = torch.zeros(count, len(COLUMNS) + len(EXTRA) + len(tops), dtype=torch.float64)
+    out = torch.zeros(count, len(COLUMNS) + len(EXTRA) + len(tops), dtype=torch.float64, device="cpu")
     mixed = z.dtype is not w.dtype
     kernel = _load(*_variant(z, w, plan, scale))
     if not mixed and z.stride(1) == w.stride(1) == 1:

@@ -227,6 +227,11 @@ BROKEN: list[tuple[Any, str]] = [
     (report(LIFT, 200, name="far"), "not those of the contract"),
     (report(LIFT, 200, evidence={"log_e_pass": "much"}), "'much' is no log e-value"),
     (report(LIFT, 200, evidence={"requests": True}), "True is no count"),
+    (report(LIFT, 200, evidence={"requests": 2**60}), "1152921504606846976 is no count"),
+    (report(LIFT, 200) | {"requests": 2**53 + 1}, "9007199254740993 is no count"),
+    (report(LIFT, 200, evidence={"log_e_pass": 10**400}), "0... is no log e-value"),
+    (report(LIFT, 200, reason=None), "None is no text"),
+    (report(LIFT, 200, evidence={"kind": ["share"]}), "['share'] is no text"),
     (report(LIFT, 200, one_look=True, evidence={"p_pass": 2}), "2 is no p-value"),
     ({**report(LIFT, 200), "clauses": [{}]}, "a clause cannot be read"),
     ({**report(LIFT, 200), "clauses": [3]}, "a clause cannot be read"),
@@ -253,7 +258,7 @@ def test_a_file_counts_once(tmp_path: Path) -> None:
         promotion.gate_files(LIFT, "offline", [one, one])
     with promotion.start(str(tmp_path / "s.db"), LIFT, NOON) as store:
         assert promotion.promote(store, LIFT, [one], NOON).moved
-        with pytest.raises(InputError, match="run 1 was promoted with it"):
+        with pytest.raises(InputError, match="run 1 was decided with it"):
             promotion.promote(store, LIFT, [one], NOON + 2 * HOUR)
 
 

@@ -21,12 +21,13 @@ from kcverify.delivery import promotion
 from kcverify.delivery.machine import plan_of
 from kcverify.delivery.records import Record
 from kcverify.delivery.state import State
-from kcverify.delivery.store import SCHEMA, Store
+from kcverify.delivery.store import Store
+from kcverify.delivery.tables import SCHEMA
 from kcverify.diagnostics import InputError
 from kcverify.runtime.sequential import Wealth
 
 LIFT = contract()
-KILLS = 200
+KILLS = 80
 
 
 @pytest.fixture

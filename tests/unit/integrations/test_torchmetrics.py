@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 sys.path.insert(0, str(RUNTIME))
 
 from monitor_streams import Example, fed, spec, state, stream  # noqa: E402
 
-from kcverify.runtime import Monitor  # noqa: E402
+from kcverify.runtime import Monitor, MonitorInputError  # noqa: E402
 
 pytestmark = pytest.mark.needs("torchmetrics")
 
@@ -68,6 +69,9 @@ def test_checkpoints_copies_and_merges() -> None:
             one.update(**update)
         assert text(one.compute()) == state(fed(updates))
     made.merge_state(filled(updates[6:]))
+    assert text(made.compute()) == state(fed(updates)) and made.update_count == 10
+    with pytest.raises(MonitorInputError, match="one and the same state"):
+        made.merge_state(other)
     assert text(made.compute()) == state(fed(updates)) and made.update_count == 10
 
 
@@ -131,7 +135,7 @@ def test_two_processes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(RUNTIME), *filter(None, sys.path)])}
     environment["OMP_NUM_THREADS"] = "1"
     running = [
-        subprocess.Popen(
+        warm.Popen(
             [sys.executable, "-c", WORKER, str(rank), "2", str(tmp_path)], env=environment, stderr=subprocess.PIPE, text=True
         )
         for rank in range(2)

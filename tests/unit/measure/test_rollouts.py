@@ -20,7 +20,7 @@ DECLARED = (("side=trainer", "temperature=0.8"), ("temperature=0.8",))
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("rollouts")
-    written = write_rollouts(folder, Path(data_path("heldout.txt")), Plan(requests=32, tokens=14))
+    written = write_rollouts(folder, Path(data_path("heldout.txt")), Plan(requests=20, tokens=12))
     return {fault.name: driver.compare(str(a), str(b), *DECLARED) for fault, a, b in written}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import warm
 from safetensors.torch import save_file
 from sharded_dumps import ROOT, ROWS, TEXT, WIDTH, Shuffled, run, text, through, written
 
@@ -39,7 +39,7 @@ RANK = """
 import json, sys
 import torch.distributed as dist
 sys.path.insert(0, {here!r})
-from test_sharded import TEXT
+from sharded_dumps import TEXT
 from kcverify import driver
 from kcverify.diagnostics import InputError
 from kcverify.measure.options import MeasureOptions
@@ -66,9 +66,7 @@ def in_two_ranks(dump: Path, candidate: Path, folder: Path, second: Path | None 
     if second is not None:
         sides[1] = (second / "ref", second / "cand")
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), str(folder), *map(str, pair)], env=environment, cwd=dump
-        )
+        warm.Popen([sys.executable, "-c", code, str(rank), str(folder), *map(str, pair)], env=environment, cwd=dump)
         for rank, pair in enumerate(sides)
     ]
     assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]

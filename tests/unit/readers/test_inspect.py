@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from stream_files import DATA, batch, safetensors
 
 from kcverify.catalog.metrics import ROWS as METRICS
@@ -153,7 +154,7 @@ def test_half_a_surrogate_pair_is_no_fault(shape: str, tmp_path: Path) -> None:
     path.write_text(
         '{"meta_info":{"weight_version":"\\ud800\\u0007","output_token_logprobs":[[-1.0,3,null]]}}', encoding="ascii"
     )
-    run = subprocess.run(
+    run = warm.run(
         [sys.executable, "-m", "kcverify", "inspect", str(path), "--format", shape], capture_output=True, check=False
     )
     assert run.returncode == 0

@@ -105,3 +105,21 @@ def test_weights_that_a_system_cannot_hold_are_refused() -> None:
     for target, weights in (("nginx", {"safe": ONE}), ("litellm", {})):
         with pytest.raises(InputError):
             adapters.documents(target, weights, adapters.Names("llm", SIDES))
+
+
+def test_sides_of_one_backend_add_up() -> None:
+    """The guarded kernel is the safe one unless another is named: two entries of one name would overwrite each other."""
+    weights = {"candidate": Fraction(1, 10), "guarded": Fraction(1, 5), "safe": Fraction(7, 10)}
+    names = adapters.Names("llm", {"candidate": "fp8", "guarded": "bf16", "safe": "bf16"})
+    bodies = adapters.documents("litellm", weights, names)
+    assert [(b["model_info"]["id"], b["litellm_params"]["weight"]) for b in bodies] == [("fp8", 1), ("bf16", 9)]
+    (route,) = adapters.documents("http-route", weights, names)
+    assert [b["weight"] for b in route["spec"]["rules"][0]["backendRefs"]] == [1, 9]
+
+
+@pytest.mark.parametrize("target", ["http-route", "kserve"])
+@pytest.mark.parametrize("name", ["", "a b\n--- x", "Upper", "-x", "x" * 64, 'a"b'])
+def test_names_that_kubernetes_refuses(target: str, name: str) -> None:
+    for names in (adapters.Names(name, SIDES), adapters.Names("llm", SIDES, namespace=name)):
+        with pytest.raises(InputError, match="is no name in Kubernetes"):
+            adapters.documents(target, {"safe": ONE}, names)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import warm
 from monitor_streams import Example, clause, fed, state, stream
 
 from kcverify.runtime.distributed import NAME_BYTES, _read, _spelt
@@ -55,6 +56,10 @@ if "report" in outcome:
     for index, update in enumerate(more):
         update["request_ids"] = [f"more-{{rank}}-{{index}}"] * 5
         monitor.update(**update)
+    try:
+        merged.merge(monitor.sync())
+    except MonitorInputError as error:
+        outcome["twice"] = str(error)
     outcome["later"] = state(monitor.sync())
     resumed = Example(merged.temperature)
     resumed.load_state_dict(merged.state_dict())
@@ -134,7 +139,17 @@ def strangers(rank: int, world: int) -> Example:
     return Example(0.8 if rank == 1 else 1.0)
 
 
-CASES = {f.__name__: f for f in (sharded, ties, lopsided, reused, split, strangers)}
+def loaded(rank: int, world: int) -> Example:
+    """Every rank goes on from one and the same checkpoint."""
+    monitor = fed(updates()[:3])
+    monitor.close([u["request_ids"][0] for u in updates()[:3]])
+    state_dict = monitor.state_dict()
+    state_dict["_extra_state"]["origins"] = [2**60 + 17]
+    monitor.load_state_dict(state_dict)
+    return monitor
+
+
+CASES = {f.__name__: f for f in (sharded, ties, lopsided, reused, split, strangers, loaded)}
 
 
 def ranks(case: str, world: int, folder: Path) -> list[dict[str, Any]]:
@@ -142,7 +157,7 @@ def ranks(case: str, world: int, folder: Path) -> list[dict[str, Any]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     code = WORKER.format(here=str(HERE))
     running = [
-        subprocess.Popen(
+        warm.Popen(
             [sys.executable, "-c", code, case, str(rank), str(world), str(folder)],
             env=environment, stderr=subprocess.PIPE, text=True,
         )
@@ -164,7 +179,7 @@ def test_every_rank_has_the_report_of_one_process(tmp_path: Path, world: int) ->
     for one in told:
         assert one["report"] == one["again"] == one["resumed"] == whole
         assert len(one["calls"]) == 3 and all("allreduce" in c for c in one["calls"]), one["calls"]
-        assert one["unchanged"]
+        assert one["unchanged"] and "one and the same state" in one["twice"]
     later = updates()
     for rank in range(world):
         more = stream(2, seed=50 + rank)
@@ -196,6 +211,11 @@ def test_a_request_open_on_two_ranks_is_refused_on_all(tmp_path: Path) -> None:
 def test_monitors_of_another_temperature_are_refused_on_all(tmp_path: Path) -> None:
     for one in ranks("strangers", 2, tmp_path):
         assert one["slug"] == "option_invalid" and "different contracts or temperatures" in one["error"]
+
+
+def test_one_state_on_two_ranks_is_refused_on_all(tmp_path: Path) -> None:
+    for one in ranks("loaded", 2, tmp_path):
+        assert one["slug"] == "option_invalid" and "one and the same state" in one["error"] and one["unchanged"]
 
 
 def test_without_a_group_it_is_a_copy() -> None:

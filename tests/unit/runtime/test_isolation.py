@@ -32,3 +32,16 @@ def test_importing_a_monitor_loads_no_solver() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=RUNTIME.parents[1]
     )
     assert done.stdout.strip() == "[]"
+
+
+CREATIONS = {"zeros", "ones", "empty", "full", "tensor", "arange", "eye", "linspace", "rand", "randn", "as_tensor"}
+
+
+def test_every_new_tensor_names_its_device() -> None:
+    """A default device that a user has set must not decide where counts live, nor what a pointer points at."""
+    for path in RUNTIME.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if ast.unparse(node.func.value) == "torch" and node.func.attr in CREATIONS:
+                assert any(k.arg == "device" for k in node.keywords), (path.name, node.lineno)

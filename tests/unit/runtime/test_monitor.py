@@ -284,6 +284,15 @@ def test_different_monitors_do_not_merge() -> None:
         ("torch tensor is needed", {"slices": {"a": [True, False]}}),
         ("meta device", {"z": torch.zeros(2, 5, device="meta"), "w": torch.zeros(2, 5, device="meta")}),
         ("dense", {"z": torch.zeros(2, 5).to_sparse()}),
+        ("nested", {"z": torch.nested.nested_tensor([torch.zeros(5), torch.zeros(5)], layout=torch.jagged)}),
+        ("meta device", {"sampled_ids": torch.zeros(2, dtype=torch.int64, device="meta")}),
+        ("uint64", {"sampled_ids": torch.tensor([1, 2], dtype=torch.uint64)}),
+        ("dense", {"sampled_ids": torch.tensor([1, 2]).to_sparse()}),
+        ("meta device", {"positions": torch.zeros(2, dtype=torch.int64, device="meta")}),
+        ("meta device", {"times": torch.zeros(2, device="meta")}),
+        ("meta device", {"request_ids": torch.zeros(2, dtype=torch.int64, device="meta")}),
+        ("meta device", {"slices": {"a": torch.ones(2, dtype=torch.bool, device="meta")}}),
+        ("a mapping", {"slices": [torch.ones(2, dtype=torch.bool)]}),
     ],
 )
 def test_arguments_of_other_kinds_are_named(message: str, fields: dict[str, Any]) -> None:
@@ -294,3 +303,30 @@ def test_arguments_of_other_kinds_are_named(message: str, fields: dict[str, Any]
     with pytest.raises(MonitorInputError, match="no number"):
         Example(temperature="1.0")  # type: ignore[arg-type]
     assert monitor.report()["rows"]["total"] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int8, torch.int16, torch.int32])
+def test_token_ids_of_any_integers_that_fit(dtype: torch.dtype) -> None:
+    (update,) = stream(1)
+    assert state(fed([update | {"sampled_ids": update["sampled_ids"].to(dtype)}])) == state(fed([update]))
+
+
+def test_tokens_of_rows_that_were_computed_elsewhere_are_checked() -> None:
+    monitor, z = Example(), torch.zeros(2, 5)
+    rows = monitor.rows(z, z, torch.tensor([1, 2]))
+    for wrong in (torch.tensor([1]), torch.zeros(2), [1, 2]):
+        with pytest.raises(MonitorInputError, match="sampled_ids"):
+            monitor.count(rows, request_ids=["a", "b"], sampled_ids=wrong)  # type: ignore[arg-type]
+    assert monitor.report()["rows"]["total"] == 0
+
+
+def test_a_default_device_moves_nothing() -> None:
+    """Counts stay where the logits are, and so does what the C++ kernel writes to."""
+    expected = state(fed(stream(3)))
+    updates = stream(3)
+    with torch.device("meta"):
+        monitor = fed(updates)
+        monitor.close(["request-0"])
+        other = Example()
+        other.merge(monitor)
+        assert state(other) == expected

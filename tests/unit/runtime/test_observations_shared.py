@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import warm
 from test_observations import drawn, fed, measured
 
 WORKER = """
@@ -34,7 +34,7 @@ REQUESTS = [(key, 0.01 * key, key % 3 > 0, 0.02 * (key % 7) - 0.05) for key in r
 )
 def test_two_processes_report_as_one(tmp_path: Path) -> None:
     script = WORKER.format(here=str(Path(__file__).parent))
-    workers = [subprocess.Popen([sys.executable, "-c", script, str(rank), str(tmp_path)]) for rank in (0, 1)]
+    workers = [warm.Popen([sys.executable, "-c", script, str(rank), str(tmp_path)]) for rank in (0, 1)]
     assert [w.wait(240) for w in workers] == [0, 0]
     want = json.loads(json.dumps([fed(REQUESTS).report(), measured(drawn(6, 0.2)).report()]))
     for rank in (0, 1):

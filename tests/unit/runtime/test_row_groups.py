@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from kcverify.runtime import Monitor, RowPlan, Rows, Values, at_most, signed
+from kcverify.runtime import Monitor, RowPlan, Rows, Values, at_least, at_most, signed
+from kcverify.runtime.observations import one_window
+from kcverify.runtime.sources import WINDOWS
 from tests.unit.runtime.monitor_streams import clause, fed, spec, state, stream
 
 
@@ -88,3 +90,37 @@ def test_a_clause_about_a_window_reads_rows(start: float | None, step: float, ve
     for name in ("span", "seq"):
         assert clause(report, name)["verdict"] == verdict and reason in clause(report, name)["reason"]
     assert clause(report, "strict")["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("count", [1, 5, 2**31 + 1, 2**33])
+@pytest.mark.parametrize("window", [0, 1, WINDOWS - 1])
+def test_the_windows_of_more_rows_than_their_squares_fit(count: int, window: int) -> None:
+    """The sum of squares as an int64 buffer holds it, wrapped around."""
+
+    def counts(other: int | None) -> list[int]:
+        windows = [(count - 1, window), (1, window if other is None else other)]
+        squares = sum(n * w * w for n, w in windows)
+        wrapped = (squares + 2**63) % 2**64 - 2**63
+        return [count, 0, 0, 0, count, sum(n * w for n, w in windows), wrapped]
+
+    assert one_window(counts(None))
+    assert count == 1 or not one_window(counts(window - 1 if window else 1))
+    assert not one_window([count + 1, *counts(None)[1:]])
+
+
+class Floor(Monitor):
+    CONTRACT = "floor"
+    PLAN = RowPlan(frozenset({"bc"}))
+    CLAUSES = (spec("aff", "affinity", "mean", statistic="mean", lower=0.5),)
+
+    def clause_values(self, rows: Rows) -> dict[str, Values]:
+        return {"aff": at_least(rows.values["bc"], 0.5)}
+
+
+def test_a_mean_with_a_lower_limit_says_that_it_is_of_one_minus_the_value() -> None:
+    monitor = Floor()
+    for update in stream(requests=4):
+        monitor.update(**{k: v for k, v in update.items() if k != "slices"})
+    evidence = clause(monitor.report(), "aff")["evidence"]
+    assert evidence["observed"] < 0.01
+    assert evidence["observed_is"] == "mean over requests of one minus the mean over its rows"

@@ -346,3 +346,42 @@ def test_threads_share_a_monitor() -> None:
     assert many.report() == one.report()
     with pytest.raises(MonitorInputError, match="once"):
         many.merge(many)
+
+
+def test_a_state_is_added_once(tmp_path: Path) -> None:
+    """However it comes back: the monitor itself, a copy, a file, inside another state, or the result of a sync."""
+    one, whole = fed(stream(4)), Example()
+    one.save(tmp_path / "state")
+    whole.merge(one)
+    before = state(whole)
+    loaded, bundle = Example(), Example()
+    loaded.load(tmp_path / "state")
+    bundle.merge(loaded)
+    loaded.update(**stream(1, seed=9)[0])
+    for again in (one, copy.deepcopy(one), pickle.loads(pickle.dumps(one)), loaded, bundle, one.sync()):
+        with pytest.raises(MonitorInputError, match="one and the same state"):
+            whole.merge(again)
+        with pytest.raises(MonitorInputError, match="one and the same state"):
+            again.merge(whole)
+    assert state(whole) == before
+
+
+def test_copies_of_an_empty_state_and_what_comes_after_a_reset_add_up() -> None:
+    template, updates = Example(), stream(6)
+    workers = [copy.deepcopy(template) for _ in range(2)]
+    whole = Example()
+    for half in (updates[:3], updates[3:]):
+        for worker, given in zip(workers, (half[:1], half[1:]), strict=True):
+            for update in given:
+                worker.update(**update)
+            whole.merge(worker)
+            worker.reset()
+    assert state(whole) == state(fed(updates))
+
+
+def test_a_state_without_marks_of_an_older_version_loads() -> None:
+    old = fed(stream(2)).state_dict()
+    del old["_extra_state"]["origins"]
+    monitor = Example()
+    monitor.load_state_dict(old)
+    assert state(monitor) == state(fed(stream(2)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm
 
 from kcverify.runtime.native import build, library
 from kcverify.runtime.native.build import BuildError, cache_folder, compiler, shared_object
@@ -61,7 +62,7 @@ def test_processes_that_build_at_once_leave_one_object(fresh: Path) -> None:
         "print(shared_object(kernel_source(RowPlan(frozenset({'logit_span'})), torch.float32), compiler()))"
     )
     started = [
-        subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        warm.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     told = [p.communicate(timeout=120) for p in started]
