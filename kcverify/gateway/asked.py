@@ -106,6 +106,13 @@ class Asked:
         value = self.fields.get("logprobs")
         return value is not None and value is not False
 
+    def width(self, top: int) -> int:
+        """Entries a position that the candidate is asked for: `top`, or the client's own number where that is smaller."""
+        if not self.wants_logprobs:
+            return top
+        value = self.fields.get("top_logprobs" if self.kind == "chat" else "logprobs")
+        return min(top, value) if type(value) is int else 0
+
     def for_upstream(self, model: str | None, extra: Mapping[str, Any]) -> bytes:
         """The body, with another model's name and more fields where needed; else the client's own bytes."""
         if model is None and not extra:

@@ -12,9 +12,9 @@ from kcverify.gateway.observed import Claims
 class Sides:
     """What both sides say of themselves, what they said first in this run, and what the contract wants traced.
 
-    `traced`: fields that this request carries; `asked`: the width of the lists that was asked for; `drawn`: what is wrong
-    with the candidate's sampler, empty where nothing is. `prompts`: the ids that each side reads the prompt as, empty where
-    it was not asked.
+    `traced`: fields that this request carries; `asked`: widths of the lists that candidate and reference
+    were asked for; `drawn`: what is wrong with the candidate's sampler, empty where nothing is. `prompts`: the ids that each
+    side reads the prompt as, empty where it was not asked.
     """
 
     candidate: Claims
@@ -23,7 +23,7 @@ class Sides:
     first_reference: Claims
     trace: tuple[str, ...] = ()
     traced: frozenset[str] = frozenset()
-    asked: int = 20
+    asked: tuple[int, int] = (20, 20)
     drawn: str = ""
     prompts: tuple[Sequence[int], Sequence[int]] = ((), ())
 
@@ -79,8 +79,8 @@ def _fingerprint(s: Sides) -> str:
 
 
 def _width(s: Sides) -> str:
-    for name, side in (("candidate", s.candidate), ("reference", s.reference)):
-        wanted = min(s.asked, side.vocabulary or s.asked)
+    for name, side, asked in zip(("candidate", "reference"), (s.candidate, s.reference), s.asked, strict=True):
+        wanted = min(asked, side.vocabulary or asked)
         if side.width is not None and side.width < wanted:
             return f"the {name} lists {side.width} tokens a position, {wanted} were asked for"
     return ""

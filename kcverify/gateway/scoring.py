@@ -97,7 +97,7 @@ class Scoring:
             self._thread, self.gateway.guard.sampled, facts.run, seen.asked.fields, pairs, self.gateway.settings.error,
             vocabulary,
         )  # fmt: skip
-        failed = await self._void(candidate, claims, facts, drawn, prompts)
+        failed = await self._void(seen.asked, candidate, claims, facts, drawn, prompts)
         if failed is not None:
             return replace(facts, void=failed[1], blamed=failed[0].blames)
         if len(known) != len(sides):
@@ -206,7 +206,8 @@ class Scoring:
         return found
 
     async def _void(
-        self, candidate: Claims, reference: Claims, facts: Facts, drawn: str, prompts: tuple[Sequence[int], Sequence[int]]
+        self, asked: Asked, candidate: Claims, reference: Claims, facts: Facts, drawn: str,
+        prompts: tuple[Sequence[int], Sequence[int]],
     ) -> tuple[Check, str] | None:  # fmt: skip
         """Why the two sides cannot be compared; None where they can."""
         gateway = self.gateway
@@ -215,7 +216,8 @@ class Scoring:
         first = await gateway.identity(facts.run, candidate, reference, traced)
         observability = gateway.contract.observability
         trace = () if observability is None else observability.trace
-        sides = Sides(candidate, reference, *first, trace, traced, gateway.settings.top, drawn, prompts)
+        top = gateway.settings.top
+        sides = Sides(candidate, reference, *first, trace, traced, (asked.width(top), top), drawn, prompts)
         failed = checked(sides)
         if failed is not None:
             gateway.void[failed[0].name] += 1

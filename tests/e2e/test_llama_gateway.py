@@ -146,7 +146,7 @@ def _streamed(process: Process, exact: Process, fast: Process) -> None:
 
 
 def _measured(process: Process) -> None:
-    """Requests within the contract's assumptions count; lists that are shorter than was agreed leave drift undecided."""
+    """Requests within the contract's assumptions count, those too whose client asks for shorter lists than we would."""
     answers = [post(process.url, **{**PARIS, "temperature": 1, "seed": i}) for i in range(16)]
     assert all(whole(a) for a in answers)
     Load(process.url).settled()
@@ -154,9 +154,12 @@ def _measured(process: Process) -> None:
     asked = sum(served(a)["side"] == "candidate" for a in answers)
     cells = {c["clause"]: c for c in status["evidence"]}
     assert status["traffic"]["outside"]["temperature"] > 0
-    assert (cells["errors"]["requests"], cells["errors"]["exceeding"]) == (asked, 0)
-    assert cells["drift"]["missing"] == asked, cells["drift"]
-    assert cells["drift"]["verdict"] not in ("pass", "fail")
+    assert cells["errors"]["requests"] >= asked, "copies count too where the route has moved"
+    assert cells["errors"]["exceeding"] == 0
+    assert (cells["drift"]["requests"], cells["drift"]["missing"]) == (cells["errors"]["requests"], 0), status[
+        "unobservable"
+    ]
+    assert cells["drift"]["verdict"] != "pass"
 
 
 def _scored(process: Process) -> None:
