@@ -300,9 +300,9 @@ def require(kernel: Kernel, device: torch.device) -> None:
     operator = kernel.operators.get(device.type, "")
     try:
         if not operator:
-            raise NotImplementedError(f"no operator for device type {device.type}")
+            raise RuntimeError(f"no operator for device type {device.type}")
         if not hasattr(F if operator == "linear" else torch, operator):
-            raise NotImplementedError("this build does not have it")
+            raise RuntimeError("this build does not have it")
         weight = torch.linspace(-1, 1, 64 * 64, device=device).reshape(64, 64)
         multiply(kernel, weight, kernel.pack(weight))
     except (AttributeError, AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
