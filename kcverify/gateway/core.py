@@ -64,6 +64,7 @@ class Gateway:
         self.metrics.declare(self.guard.cells, cells, lambda: self.guard.totals)
         self._resumed(await self.keeper.call(self.keeper.watch))
         self.router = Router(self._table())
+        await self._overdue()
         await asyncio.gather(*(self._meet(u) for u in set_of(self.upstreams)))
         self._tasks = [asyncio.create_task(self._tick(), name="tick")]
 
@@ -101,14 +102,18 @@ class Gateway:
         The time that the route has lasted is the smaller of both clocks' accounts.
         """
         self._left, self._left_before = time.monotonic(), max(0, self.clock.now() - self.state.route_since)
-        self.guard.watcher.resume(self.where, failing(list(self.events)))
+        self.guard.resume(self.where, failing(list(self.events)))
         body, seeds = ({}, []) if left is None else left
-        if (body.get("route"), body.get("cause")) == (self.state.route, self.state.cause):
-            try:
-                self.guard.watcher.load_state_dict(body["watcher"])
-            except (MonitorInputError, KeyError, TypeError, ValueError):
-                self.guard.watcher.resume(self.where, failing(list(self.events)))
-                self.counts["detectors_unreadable"] += 1
+        try:
+            due = [Shift(**{**d, "cells": tuple(d["cells"])}) for d in body.get("due", ())]
+            here = (self.state.route, self.state.cause)
+            if (body.get("route"), body.get("cause")) == here:
+                self.guard.load(body["watcher"], due)
+            elif due and due[-1].leads_to == here:  # it was recorded, and the process ended before it knew
+                self.guard.load(body["watcher"], ())
+        except (MonitorInputError, AttributeError, KeyError, TypeError, ValueError):
+            self.guard.resume(self.where, failing(list(self.events)))
+            self.counts["detectors_unreadable"] += 1
         if "drawn" in body:
             try:
                 self.guard.drawn.load_state_dict(body["drawn"], seeds)
@@ -122,34 +127,50 @@ class Gateway:
             self.metrics.moved(table)
 
     async def shift(self, shift: Shift) -> None:
-        """Make a move that health asks for: the safer route first, then the event, then what the store says."""
+        """Make a move that health asks for: the safer route first, then the event, then what the store says.
+
+        What the store did not take stays due, and its safer route in force.
+        """
         if ROUTES.index(shift.route) > ROUTES.index(self.router.table.route):
             self.swap(self._table(shift.route, shift.reason))
         requests = {"requests": self.counts["requests"], "measured": self.guard.measured}
         async with self._moving:
+            if not any(shift is d for d in self.guard.due):
+                return
             try:
                 await self.keeper.call(self.keeper.shift, shift, self.state.version, requests)
-                await self.take()
+                await self.take(done=shift)
             except InputError as error:
                 self.problem = str(error)
                 self.counts["shifts_refused"] += 1
                 if shift.kind in ("recovered", "cleared"):
-                    await self.take(resume=True)
+                    await self.take(resume=True, done=shift)
 
-    async def take(self, *, resume: bool = False) -> None:
-        """Read the store's state and put it in force."""
+    async def _overdue(self) -> None:
+        """Record the moves that the store does not have yet: of a process that ended before, or that it refused."""
+        for shift in list(self.guard.due):
+            await self.shift(shift)
+
+    async def take(self, *, resume: bool = False, done: Shift | None = None) -> None:
+        """Read the store's state and put it in force; `done` is a move that it has now, or that is given up."""
         before = self.state
         state, self.events = await self._known()
         self.state = state
+        if done is not None:
+            self.guard.settled(done)
         if state.run != before.run:
             self.guard.restart(state.run)
         if state.route != before.route or state.cause != before.cause or resume:
             self._left, self._left_before = time.monotonic(), 0
             own = any(e["body"].get("writer") == self.keeper.writer for e in self.events if e["seq"] > before.seq)
             if not own or resume:
-                self.guard.watcher.resume(self.where, failing(list(self.events)))
+                self.guard.resume(self.where, failing(list(self.events)))
         reason = next((str(e["body"]["reason"]) for e in reversed(self.events) if e["body"].get("reason")), "")
-        self.swap(self._table(reason=reason))
+        worst = max(self.guard.due, key=lambda d: ROUTES.index(d.route), default=None)
+        if worst is not None and ROUTES.index(worst.route) > ROUTES.index(state.route):
+            self.swap(self._table(worst.route, worst.reason))
+        else:
+            self.swap(self._table(reason=reason))
 
     async def _known(self) -> tuple[State, deque[dict[str, Any]]]:
         state, events = await self.keeper.call(self.keeper.known)
@@ -168,6 +189,7 @@ class Gateway:
                     if state.seq != self.state.seq:
                         await self.take()
                 self.problem = ""
+                await self._overdue()
             except InputError as error:
                 self.problem = str(error)
                 self.counts["store_faults"] += 1
@@ -184,7 +206,8 @@ class Gateway:
         watch = {"route": self.state.route, "cause": self.state.cause, **detectors}
         for run, requests, records in waiting:
             try:
-                if not await self.keeper.call(self.keeper.add, run, requests, records, watch, draws):
+                kept = await self.keeper.call(self.keeper.add, run, requests, records, watch, draws)
+                if not kept and requests:
                     self.lost("stale_run", requests)
             except InputError as error:
                 self.problem = str(error)

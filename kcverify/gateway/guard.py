@@ -9,7 +9,7 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kcverify.delivery.records import Record
@@ -47,6 +47,7 @@ class Guard:
     """Evidence that waits to be written, that of the whole life of this process (`totals`), and the watchers of its stream.
 
     `run` is the current one: a request of an earlier run that is measured late says nothing about the health of this one.
+    `due` are the moves of the route that were decided and that the store does not have yet.
     """
 
     def __init__(self, contract: Contract, watched: tuple[WatchedCell, ...], run: int | None = None) -> None:
@@ -56,6 +57,8 @@ class Guard:
         self.by_key: dict[str, PlannedCell] = {c.key: c for c in self.cells}
         self.slices = {s.name: s for s in contract.slices}
         self.watcher = Watcher(watched)
+        self.due: list[Shift] = []
+        self._unsaved = False
         self.worst: dict[str, list[dict[str, Any]]] = {c.key: [] for c in self.cells}
         self.reasons: dict[str, Counter[str]] = {c.key: Counter() for c in self.cells}
         self.history: deque[dict[str, Any]] = deque(maxlen=SECONDS)
@@ -92,7 +95,26 @@ class Guard:
             shift = self.watcher.decide(where)
             if shift is not None:
                 self.watcher.took(shift)
+                self.due = [d for d in self.due if d.kind == "failed" or d.kind != shift.kind] + [shift]
         return Found(shift, values)
+
+    def settled(self, shift: Shift) -> None:
+        """A move is in the store, or is not due any more; the detectors are to be written again beside it."""
+        with self._lock:
+            self.due = [d for d in self.due if d is not shift]
+            self._unsaved = True
+
+    def resume(self, where: Where, cells: Sequence[str]) -> None:
+        """Continue behind a route that somebody else moved."""
+        with self._lock:
+            self.watcher.resume(where, cells)
+            self._unsaved = True
+
+    def load(self, body: Mapping[str, Any], due: Sequence[Shift]) -> None:
+        """Go on with detectors that were left. Raises MonitorInputError, KeyError, TypeError or ValueError."""
+        with self._lock:
+            self.watcher.load_state_dict(body)
+            self.due = list(due)
 
     def _current(self, run: int) -> bool:
         return self.run is None or run == self.run
@@ -105,13 +127,21 @@ class Guard:
             return self.drawn.add(fields, answers, error, size) if self._current(run) else ""
 
     def take(self) -> tuple[list[tuple[int, int, dict[str, Record]]], dict[str, Any], Draws]:
-        """Evidence since the last call, by run, the state of the detectors after it, and the seeds used up."""
+        """Evidence since the last call, by run, the state of the detectors after it, and the seeds used up.
+
+        Where the route has moved since, the detectors are written without evidence too.
+        """
         with self._lock:
             out = [(run, requests, records) for run, (requests, records) in sorted(self._waiting.items())]
             self._waiting = {}
+            if not out and self._unsaved and self.run is not None:
+                out = [(self.run, 0, {})]
             if not out:
                 return out, {}, ((), 0)
-            return out, {"watcher": self.watcher.state_dict(), "drawn": self.drawn.state_dict()}, self.drawn.taken()
+            self._unsaved = False
+            due = [asdict(shift) for shift in self.due]
+            watch = {"watcher": self.watcher.state_dict(), "drawn": self.drawn.state_dict(), "due": due}
+            return out, watch, self.drawn.taken()
 
     def give_back(self, run: int, requests: int, records: Mapping[str, Record], draws: Draws = ((), 0)) -> None:
         """What could not be written waits on."""
@@ -122,6 +152,7 @@ class Guard:
             for name, record in records.items():
                 kept[name] = record if name not in kept else kept[name].plus(record)
             self._waiting[run] = (count + requests, kept)
+            self._unsaved = True
 
     def remember(self, at: int) -> None:
         """One point of the history of health."""
@@ -156,7 +187,7 @@ class Guard:
     def restart(self, run: int) -> None:
         """A new stage or a rollback: detectors and witnesses start anew."""
         with self._lock:
-            self.run, self.drawn = run, Drawn()
+            self.run, self.drawn, self.due = run, Drawn(), []
             self.watcher.reset()
         for name in self.worst:
             self.worst[name] = []

@@ -158,6 +158,11 @@ class Shift:
     reason: str
     clean: int = 0
 
+    @property
+    def leads_to(self) -> tuple[str, str]:
+        """The route and its cause once the move is recorded."""
+        return self.route, "" if self.kind in ("recovered", "cleared") else self.severity
+
 
 @dataclass(frozen=True)
 class Where:
