@@ -2,11 +2,22 @@
 // Take the pilot shift from the block's token of reference logit `best`, which both sides have.
 static void follow(Row& r, int64_t lo, int n, float top, float best) {
   float c = r.c;
-  for (int64_t j = lo; best > r.pilot && j < lo + n; j++)
-    if (one(r.z[j]) == best && one(r.w[j]) > NONE) { c = one(r.w[j]) - best; r.pilot = best; }
+  for (int64_t j = lo, end = lo + n; best > r.pilot && j < end; j += LANES) {
+    if (j + LANES <= end && !any(load(r.z + j) == all(best))) continue;
+    for (int64_t i = j; best > r.pilot && i < j + LANES && i < end; i++)
+      if (one(r.z[i]) == best && one(r.w[i]) > NONE) { c = one(r.w[i]) - best; r.pilot = best; }
+  }
   if (!(std::fabs(c) < 1e30f)) { r.wild = true; return; }
   r.rebase(r.anchored && r.m > top ? r.m : top, c);
   r.anchored = true;
+}
+
+// The first pilot: the largest reference logit of the first block, where that is a number.
+static void anchor(Row& r) {
+  vf top = all(NONE);
+  for (int j = 0; j < BLOCK; j += LANES) top = larger(load(r.z + j), top);
+  float best = largest(top);
+  if (best > NONE && best < INFINITY) follow(r, 0, BLOCK, best, best);
 }
 #endif
 
@@ -69,13 +80,16 @@ static void general(Row& r, int64_t lo, int n, int at) {
 #endif
 }
 
-// A full block under the assumptions; false where one does not hold, and then nothing was counted.
-template <int LEVEL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int at) {
+// A new maximum this near the old one moves the sums after its block, a farther one before.
+static constexpr float NEAR = 8;
+
+// A block of whole vectors under the assumptions; false where one does not hold, and then nothing was counted.
+template <int LEVEL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int n, int at) {
   for (int pass = 0; pass < 2; pass++) {
     Lanes k;
-    for (const In *z = r.z + lo, *w = r.w + lo, *end = z + BLOCK; z < end;) {
+    for (const In *z = r.z + lo, *w = r.w + lo, *end = z + n; z < end;) {
       Lanes part;
-      for (const In* stop = z + PART; z < stop; z += 2 * LANES, w += 2 * LANES) {
+      for (const In* stop = end - z < PART ? end : z + PART; z < stop; z += 2 * LANES, w += 2 * LANES) {
         vf a0, a1, b0, b1;
         load_pair(z, a0, a1); load_pair(w, b0, b1);
         ahead(z); ahead(w);
@@ -86,24 +100,26 @@ template <int LEVEL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int 
     float zx = largest(k.zx), hi = largest(k.high), lw = smallest(k.low);
     bool finite = std::isfinite(total(k.G));
 #if KC_SOFTMAX
-    if (zx > r.pilot && zx < INFINITY && pass == 0 && !r.wild) {
-      follow(r, lo, BLOCK, zx, zx);
+    int needed = r.needs(hi, lw);
+    bool above = zx > r.pilot && zx < INFINITY && !r.wild;
+    if (above && pass == 0 && (needed > LEVEL || (zx - r.m) * r.scale > NEAR)) {
+      follow(r, lo, n, zx, zx);
       if (r.wild) return false;
       continue;
     }
-    if (!finite || zx > r.m) return false;
-    int needed = r.needs(hi, lw);
+    if (!finite || (zx > r.m && !above)) return false;
     if (needed > LEVEL) { r.level = needed < 2 ? needed : 2; return false; }
 #else
     if (!finite) return false;
 #endif
 #if KC_TOP
-    if (zx > r.tz.bound() || r.tz.n < K) scan_top(r.z, lo, BLOCK, r.tz);
-    if (largest(k.wx) > r.tw.bound() || r.tw.n < K) scan_top(r.w, lo, BLOCK, r.tw);
+    if (zx > r.tz.bound() || r.tz.n < K) scan_top(r.z, lo, n, r.tz);
+    if (largest(k.wx) > r.tw.bound() || r.tw.n < K) scan_top(r.w, lo, n, r.tw);
 #endif
     r.widen(hi, lw, at);
 #if KC_SOFTMAX
     fold(k, r.s);
+    if (above) follow(r, lo, n, zx, zx);
 #endif
     r.seen_z = r.seen_w = true;
     return true;
@@ -114,19 +130,22 @@ template <int LEVEL, bool EXACT> static bool optimistic(Row& r, int64_t lo, int 
 static void sweep_one(Row& r) {
   int failed = 0;
   bool hopeful = true;
+#if KC_SOFTMAX
+  if (r.width >= BLOCK && !r.anchored) anchor(r);
+#endif
   for (int64_t lo = 0, at = 0; lo < r.width && !r.broken; lo += BLOCK, at++) {
     int n = r.width - lo < BLOCK ? r.width - lo : BLOCK;
 #if KC_SOFTMAX
     hopeful = r.anchored && !r.wild && failed < 4;
 #endif
-    if (hopeful && n == BLOCK) {
+    if (hopeful && n % (2 * LANES) == 0) {
 #if KC_SOFTMAX
       bool close = std::fabs(r.c) < 0.5f;
-      if (r.level == 0 && (close ? optimistic<0, false>(r, lo, at) : optimistic<0, true>(r, lo, at))) continue;
-      if (r.level == 1 && (close ? optimistic<1, false>(r, lo, at) : optimistic<1, true>(r, lo, at))) continue;
-      if (r.level == 2 && optimistic<2, true>(r, lo, at)) continue;
+      if (r.level == 0 && (close ? optimistic<0, false>(r, lo, n, at) : optimistic<0, true>(r, lo, n, at))) continue;
+      if (r.level == 1 && (close ? optimistic<1, false>(r, lo, n, at) : optimistic<1, true>(r, lo, n, at))) continue;
+      if (r.level == 2 && optimistic<2, true>(r, lo, n, at)) continue;
 #else
-      if (optimistic<0, false>(r, lo, at)) continue;
+      if (optimistic<0, false>(r, lo, n, at)) continue;
 #endif
       failed++;
     }
