@@ -55,6 +55,11 @@ def late(rows: int = 4, width: int = WIDTH) -> torch.Tensor:
     return z
 
 
+def rising(slope: float, width: int, rows: int = 3) -> torch.Tensor:
+    """Rows that rise from end to end: every block has a new maximum, near the one before or far from it."""
+    return torch.linspace(0.0, slope, width) + 0.5 * noise((rows, width), 4)
+
+
 def check(z: torch.Tensor, w: torch.Tensor, temperature: float = 1.0, sampled: torch.Tensor | None = None) -> None:
     """Every statistic agrees: divergences to 1e-5 relative where KL >= 1e-9, the rest to what float32 carries."""
     name = None if {z.dtype, w.dtype} <= set(NARROW) else "lean"
@@ -92,6 +97,15 @@ def allowed(name: str, value: float, kl: float, drift: float) -> float:
 def test_noise(rows: Callable[[], torch.Tensor], size: float) -> None:
     z = rows()
     check(z, z + size * noise(tuple(z.shape), 5), 0.7, torch.tensor([0, 7, WIDTH // 2, WIDTH - 1]))
+
+
+@pytest.mark.parametrize("slope", [5.0, 40.0, 300.0])
+@pytest.mark.parametrize("width", [2048, 4096 + 32, 10_000])
+def test_a_maximum_that_moves_block_by_block(slope: float, width: int) -> None:
+    z = rising(slope, width)
+    for size in (1e-4, 0.05, 2.0):
+        check(z, z + size * noise(tuple(z.shape), 8), 0.8)
+        check(z.bfloat16(), (z + size * torch.linspace(-1, 1, width)).bfloat16())
 
 
 @pytest.mark.parametrize("offset", [0.3, -0.45, 3.0, 100.0, -140.0])
