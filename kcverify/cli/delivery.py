@@ -13,6 +13,7 @@ from kcverify.cli import common
 from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, wants_json
 
 if TYPE_CHECKING:
+    from kcverify.delivery.chain import Event
     from kcverify.delivery.evidence import Evidence
     from kcverify.delivery.gate import Decision
     from kcverify.delivery.state import State
@@ -128,14 +129,21 @@ def status(store: Db, format: Format = "text") -> int:
 
 @app.command(epilog="Example: kcverify history --store canary.db --format json")
 def history(store: Db, format: Format = "text") -> int:
-    """Every event, oldest first, after the chain of hashes was checked."""
+    """Every event, oldest first, each after its hash was checked; the last line says that all hold."""
     _extra()
     from kcverify.output import delivery as output
 
     as_json = wants_json(format)
-    with _store(store) as opened, opened.reading():
-        state = opened.verify()
-        events = [event.data() for event in opened.events()]
+    events: list[dict[str, Any]] = []
+
+    def seen(event: Event) -> None:
+        events.append(event.data())
+        if not as_json and len(events) >= output.ROWS:
+            common.tell(output.history, {"events": events})
+            events.clear()
+
+    with _store(store) as opened:
+        state = opened.verify(each=seen)
     answer = {"exit_code": 0, "path": store, "events": events, "head": f"{state.seq}:{state.hash}"}
     return _answer("history", answer, output.history, as_json)
 

@@ -2,6 +2,11 @@
 
 A file is a result of `measure` or a monitor's report, as JSON. Several of them add up where they are of fresh data: log
 e-values add, counts of clauses without exception add, readings of all requests do not.
+
+A pass needs the evidence of all files together. A failure does not: what one file alone shows is not made good by the
+others, and stays. So each file has a chance of alpha to fail a good kernel, n files together n times that at most (and the sum of
+all once more): the error of the side that holds a candidate back. Who wants it to be alpha gives states of monitors, which
+are merged before anything is judged.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +26,8 @@ from kcverify.diagnostics import InputError, input_error
 from kcverify.elaborate.contract import Clause, Contract
 from kcverify.emit.plan import PlannedClause, plan
 from kcverify.provenance.enforce import provenance_of
-from kcverify.runtime.many import judge_slices
+from kcverify.provenance.reading import strict
+from kcverify.runtime.many import Judged, judge_slices
 from kcverify.runtime.sequential import Outcome, judge_clean
 
 VERDICTS = ("pass", "fail", "inconclusive", "unobservable", "not_enforced")
@@ -31,6 +38,10 @@ _MOST = 1 << 48
 """Requests that one file may state; sums of many stay exact as JSON."""
 LARGEST = 1e15
 """Size of a log e-value that one file may state."""
+RUN, OF = "run ", " of "
+"""What stands before the mark of a run, and between the digest of what a report says and that of its data."""
+_MARK = re.compile(r"(?:[0-9a-f]{32})?")
+_DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64})?")
 _SHOWN = 80
 _NEVER = "evidence of this kind cannot be merged: measure the data in one run, or give states of monitors"
 
@@ -57,9 +68,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that one source says. `files` are paths with the SHA-256 of each, none for a store; `contents` are
-    digests of what they say, the same for a copy that is laid out otherwise; `provenance` is what a result of `measure`
-    says of its sides and its trace (see `provenance.enforce`)."""
+    """Everything that one source says. `files` are paths with the SHA-256 of each, none for a store; `contents` name what
+    they say, the same for a copy that is laid out otherwise (see `looks`); `provenance` is what a result of `measure` says
+    of its sides and its trace (see `provenance.enforce`), `data` the digest of what it was measured on."""
 
     path: str
     files: tuple[tuple[str, str], ...]
@@ -69,14 +80,15 @@ class Evidence:
     notes: tuple[str, ...] = field(default=())
     provenance: Mapping[str, Any] | None = None
     contents: tuple[str, ...] = ()
+    data: str = ""
 
 
 def read_json(path: str, content: bytes, contract: Contract, digest: str) -> Evidence:
     """A result of `measure --format json` or a monitor's report. Raises InputError: `evidence_invalid`."""
     try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _invalid(path, "it is no JSON, and no state of a monitor") from None
+        found = strict(content.decode(json.detect_encoding(content)))
+    except ValueError as error:
+        raise _invalid(path, f"it is no JSON, and no state of a monitor ({_cut(str(error))})") from None
     report = found.get("measured", found) if isinstance(found, dict) else None
     if not isinstance(report, dict) or not isinstance(report.get("clauses"), list):
         raise _invalid(path, "it is neither a result of `kcverify measure` nor a monitor's report")
@@ -84,7 +96,22 @@ def read_json(path: str, content: bytes, contract: Contract, digest: str) -> Evi
     read = of_report(((path, hashlib.sha256(content).hexdigest()),), report, contract, digest, faults)
     told = provenance_of(path, found)
     said = json.dumps([report, told], sort_keys=True, default=lambda side: side.data()).encode()
-    return replace(read, provenance=told, contents=(hashlib.sha256(said).hexdigest(),))
+    run, data = _origin(path, found)
+    return replace(read, provenance=told, contents=contents_of(hashlib.sha256(said).hexdigest(), run, data), data=data)
+
+
+def _origin(path: str, found: Mapping[str, Any]) -> tuple[str, str]:
+    """The mark of the run and the digest of its data; empty where a report does not say. Raises `evidence_invalid`."""
+    run, about = found.get("run", ""), found.get("data")
+    data = about.get("digest", "") if isinstance(about, dict) else ""
+    if not (isinstance(run, str) and _MARK.fullmatch(run) and isinstance(data, str) and _DIGEST.fullmatch(data)):
+        raise _invalid(path, "`run` or the `digest` of its `data` is not what `kcverify measure` writes")
+    return run, data
+
+
+def contents_of(said: str, run: str, data: str) -> tuple[str, ...]:
+    """Names of what a report says: its digest alone; with the mark of its run, the mark and the digest of its data too."""
+    return (said,) if not run else (f"{RUN}{run}", f"{said}{OF}{data}")
 
 
 def of_report(
@@ -97,7 +124,8 @@ def of_report(
     """A monitor's report as evidence; it must be of this very contract. Raises InputError: `evidence_invalid`."""
     path = files[0][0]
     if report.get("digest") != digest:
-        raise _invalid(path, f"it is about the contract {_cut(str(report.get('digest')))}, and this one is {digest}")
+        told = f"it is about the contract {_cut(str(report.get('digest')))}, and this one is {digest}"
+        raise _invalid(path, told, "measure again with this contract, or give the contract that it was measured with")
     one_look = report.get("looks") == "one look"
     if not one_look and report.get("looks") != "any number of looks":
         raise _invalid(path, f"`looks` is {_short(report.get('looks'))}")
@@ -116,8 +144,8 @@ def of_report(
     return Evidence(path, files, requests, tuple(cells), tuple(faults), notes)
 
 
-def _invalid(path: str, reason: str) -> InputError:
-    return input_error("evidence_invalid", path=path, reason=reason)
+def _invalid(path: str, reason: str, hint: str = "") -> InputError:
+    return input_error("evidence_invalid", hint=hint, path=path, reason=reason)
 
 
 def _cell(row: Mapping[str, Any], one_look: bool) -> Cell:
@@ -187,7 +215,7 @@ def of_records(path: str, contract: Contract, requests: int, records: Mapping[st
         for _, record in seen:
             _check_limit(path, planned, record, contract)
         outcomes = [_tested_alone(planned, record, parts.get(key(clause.name, s), {})) for s, record in seen]
-        judged = judge_slices(outcomes, float(clause.confidence), clause.severity)
+        judged = _judged(clause, outcomes)
         for (s, record), one in zip(seen, judged, strict=True):
             outcome = stated(planned, record, s, one.outcome)
             cells.append(
@@ -200,6 +228,16 @@ def of_records(path: str, contract: Contract, requests: int, records: Mapping[st
     if foreign:
         raise _invalid(path, f"it has evidence of `{foreign[0]}`, which the contract does not enforce")
     return Evidence(path, (), requests, tuple(cells))
+
+
+_UNSEEN = Outcome("inconclusive", "no requests were measured", 0.0)
+
+
+def _judged(clause: Clause, outcomes: Sequence[Outcome]) -> list[Judged]:
+    """Outcomes of the slices that were seen, judged over all that the clause names: a rule over those seen so far would
+    give the first one the whole of the level, the second one half of it, and more in all than there is."""
+    unseen = [_UNSEEN] * (len(clause.slices or (None,)) - len(outcomes))
+    return judge_slices([*outcomes, *unseen], float(clause.confidence), clause.severity)[: len(outcomes)]
 
 
 def _tested_alone(planned: PlannedClause, record: Record, parts: windows.Parts) -> Outcome:
@@ -242,7 +280,7 @@ def _added(clause: Clause, groups: Sequence[Sequence[Cell]]) -> list[Cell]:
     """Cells of one clause, each from several sources; e-values over slices are decided together."""
     sums = [_sum(clause, group) for group in groups]
     outcomes = [Outcome(c.verdict, c.reason, c.log_e_fail, c.log_e_pass) for c in sums]
-    judged = judge_slices(outcomes, float(clause.confidence), clause.severity)
+    judged = _judged(clause, outcomes)
     return [
         replace(c, verdict=j.outcome.verdict, reason=j.outcome.reason) if _tested(group) else c
         for c, j, group in zip(sums, judged, groups, strict=True)

@@ -21,6 +21,8 @@ from kcverify.delivery.evidence import Cell
 from kcverify.delivery.state import Carried, key
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.contract import Clause, Contract, Stage
+from kcverify.elaborate.policy import STAGES
+from kcverify.elaborate.scope import choose
 from kcverify.emit.plan import PlannedClause, plan
 from kcverify.runtime.sequential import judge_clean
 
@@ -107,8 +109,11 @@ def stage_of(contract: Contract, name: str) -> Stage:
     for stage in contract.stages:
         if stage.name == name:
             return stage
-    known = f"; it has {', '.join(f'`{s.name}`' for s in contract.stages)}" if contract.stages else ""
-    raise input_error("stage_undeclared", contract=contract.name, stage=name, known=known)
+    names = [stage.name for stage in contract.stages]
+    known = f"; it has {', '.join(f'`{s}`' for s in names)}" if names else "; it has no block `promote`"
+    others = choose(name, STAGES, "stages are")
+    hint = choose(name, names, "its stages are") if names else f"declare the stage in a block `promote`; {others}"
+    raise input_error("stage_undeclared", hint=hint, contract=contract.name, stage=name, known=known)
 
 
 def evaluate(contract: Contract, asked: Question) -> Decision:

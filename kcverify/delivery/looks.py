@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kcverify.delivery import evidence
-from kcverify.delivery.evidence import Evidence
+from kcverify.delivery.evidence import OF, RUN, Evidence
 from kcverify.delivery.state import State
 from kcverify.delivery.store import Store
 from kcverify.diagnostics import input_error
@@ -23,36 +23,64 @@ WHAT = "looked at"
 
 
 def named(sources: Sequence[Evidence]) -> dict[str, Any]:
-    """What an event says of the files that it rests on: paths by SHA-256, and the digests of what they say."""
+    """What an event says of the files that it rests on: paths by SHA-256, and names of what they say."""
     files = {sha: path for source in sources for path, sha in source.files}
     return {"files": files, "contents": [digest for source in sources for digest in source.contents]}
 
 
 def distinct(sources: Sequence[Evidence], state: State | None = None, store: Store | None = None) -> None:
-    """No file may count twice, neither here nor in an earlier run. Raises InputError: `evidence_reused`."""
+    """No file may count twice, neither here nor in an earlier run, and no data twice here. Raises InputError:
+    `evidence_reused`."""
     seen: dict[str, str] = {}
+    measured: dict[str, str] = {}
     before = {} if state is None or store is None else _seen(state, store)
-    for path, digest in _digests(sources):
-        if digest in seen:
-            raise input_error("evidence_reused", path=path, where=f"it has the content of {seen[digest]}")
-        if digest in before:
-            raise input_error("evidence_reused", path=path, where=before[digest])
-        seen[digest] = path
-
-
-def _digests(sources: Sequence[Evidence]) -> Iterator[tuple[str, str]]:
     for source in sources:
-        yield from source.files
-        yield from ((source.path, digest) for digest in source.contents)
+        for path, name in (*source.files, *((source.path, content) for content in source.contents)):
+            for asked in _asked(name):
+                if asked in seen:
+                    raise input_error("evidence_reused", path=path, where=_told(name, seen[asked]))
+                if asked in before:
+                    raise input_error("evidence_reused", path=path, where=before[asked])
+            seen |= dict.fromkeys(_kept(name), path)
+        if source.data in measured:
+            where = f"{measured[source.data]} was measured on the same data, and e-values multiply on fresh data only"
+            raise input_error("evidence_reused", path=source.path, where=where)
+        measured |= {source.data: source.path} if source.data else {}
+
+
+_BARE = "without a mark "
+
+
+def _kept(name: str) -> Iterator[str]:
+    """What a name of a content is found under. A report with the mark of its run is also found without it."""
+    yield name
+    said, of, _ = name.partition(OF)
+    if of:
+        yield _BARE + said
+
+
+def _asked(name: str) -> Iterator[str]:
+    """What a name is looked up as: two reports that say the same are one, unless each has a mark and data of its own."""
+    yield name
+    said, of, _ = name.partition(OF)
+    if of:
+        yield said
+    elif not name.startswith(RUN):
+        yield _BARE + name
+
+
+def _told(name: str, path: str) -> str:
+    return f"it is of the run that {path} reports" if name.startswith(RUN) else f"it has the content of {path}"
 
 
 def _seen(state: State, store: Store) -> dict[str, str]:
-    """Digests that earlier runs were shown, and what came of it."""
-    out: dict[str, str] = {}
+    """Names of contents and files that earlier runs were shown, and what came of it."""
+    told: dict[str, str] = {}
     for body in _notes(store):
         if body["run"] != state.run:
-            out |= dict.fromkeys((*body["files"], *body["contents"]), f"run {body['run']} was shown it")
-    return out | {digest: f"run {run} was decided with it" for digest, run in state.used.items() if run != state.run}
+            told |= dict.fromkeys((*body["files"], *body["contents"]), f"run {body['run']} was shown it")
+    told |= {name: f"run {run} was decided with it" for name, run in state.used.items() if run != state.run}
+    return {kept: what for name, what in told.items() for kept in _kept(name)}
 
 
 def _notes(store: Store) -> Iterator[Mapping[str, Any]]:
@@ -69,7 +97,11 @@ _PARTS = {"run": int, "files": dict, "contents": list, "against": dict}
 
 def _is_note(body: Mapping[str, Any]) -> bool:
     parts = all(type(body.get(name)) is kind for name, kind in _PARTS.items())
-    return parts and all(type(log) in (int, float) for log in body["against"].values())
+    return (
+        parts
+        and all(type(log) in (int, float) for log in body["against"].values())
+        and all(type(name) is str for name in body["contents"])
+    )
 
 
 def _earlier(store: Store, state: State, sources: Sequence[Evidence]) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from kcverify.delivery.evidence import Evidence
 from kcverify.delivery.gate import Decision, Question
 from kcverify.delivery.machine import SETTLED, enter, plan_of
 from kcverify.delivery.state import State
-from kcverify.delivery.store import Store
+from kcverify.delivery.store import WAIT_SECONDS, Store
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.contract import Contract
 from kcverify.elaborate.form import digest
@@ -39,10 +39,10 @@ def usable(contract: Contract) -> None:
         raise input_error("hole_open", hole.value_span, name=hole.name)
 
 
-def start(path: str, contract: Contract, now: int) -> Store:
-    """The store at `path`, started in the first place of the contract where there is none."""
+def start(path: str, contract: Contract, now: int, *, wait: float = WAIT_SECONDS) -> Store:
+    """The store at `path`, started in the first place of the contract where there is none; it waits so long for others."""
     usable(contract)
-    return Store.start(path, contract.name, digest(contract), plan_of(contract), now)
+    return Store.start(path, contract.name, digest(contract), plan_of(contract), now, wait=wait)
 
 
 def gate_files(contract: Contract, stage: str, sources: Sequence[Evidence], held: int | None = None) -> Decision:

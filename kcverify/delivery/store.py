@@ -334,10 +334,11 @@ class Store:
             content = {"requests": str(requests), "cells": {k: r.text() for k, r in records.items()}}
             return hashlib.sha256(rfc8785.dumps(content)).hexdigest()
 
-    def verify(self, anchor: tuple[int, str] | None = None) -> State:
+    def verify(self, anchor: tuple[int, str] | None = None, each: Callable[[Event], None] | None = None) -> State:
         """Check every event, the end of the chain and the evidence of ended runs; the state that the events give.
 
-        `anchor`: number and hash of an event as they were noted elsewhere. Raises InputError: `event_tampered`.
+        `anchor`: number and hash of an event as they were noted elsewhere. `each` gets the events that were found good, one
+        by one. Raises InputError: `event_tampered`.
         """
         with self.reading():
             last: Event | None = None
@@ -349,6 +350,8 @@ class Store:
                     chain.head_matches(event, *anchor, self.path)
                 before, state = state, fold([event], self.path, state)
                 self._evidence_matches(before, event)
+                if each is not None:
+                    each(event)
             if head is not None:
                 chain.head_matches(last, head[0], head[1], self.path)
             if anchor is not None and (last is None or last.seq < anchor[0]):

@@ -86,9 +86,7 @@ class Admin:
 
     async def status(self, request: Request) -> Response:
         """Everything."""
-        keeper = self.gateway.keeper
-        await self.gateway.flush()
-        return _json(status.status(self.gateway, self.measuring, await keeper.call(keeper.evidence)))
+        return _json(status.status(self.gateway, self.measuring, await self.gateway.evidence()))
 
     async def events(self, request: Request) -> Response:
         """Events behind `after`, oldest first."""
@@ -103,9 +101,8 @@ class Admin:
 
     async def evidence(self, request: Request) -> Response:
         """Every cell of the current run."""
-        keeper = self.gateway.keeper
-        await self.gateway.flush()
-        return _json({"run": self.gateway.state.run, "cells": status.plain(await keeper.call(keeper.evidence))})
+        cells = await self.gateway.evidence()
+        return _json({"run": self.gateway.state.run, "cells": status.plain(cells)})
 
     async def _decision(self) -> dict[str, Any]:
         keeper = self.gateway.keeper

@@ -42,7 +42,10 @@ class App:
 
     async def __call__(self, scope: answers.Scope, receive: answers.Receive, send: answers.Send) -> None:
         """One request, or the lifespan."""
-        if scope["type"] == "http":
+        if scope["type"] == "http" and _framed_twice(scope):
+            what = "a request with both Content-Length and Transfer-Encoding may end in two places"
+            await answers.refused(send, "body_invalid", what, [(b"connection", b"close")])
+        elif scope["type"] == "http":
             proxy = self.fast.get(scope["path"])
             await (self.rest(scope, receive, send) if proxy is None else proxy(scope, receive, send))
         elif scope["type"] == "lifespan":
@@ -74,6 +77,12 @@ class App:
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self.gateway.metrics.text(), media_type=CONTENT_TYPE)
+
+
+def _framed_twice(scope: answers.Scope) -> bool:
+    """Whether a proxy before us may have seen another end of the request, and what follows it as a part of its body."""
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names
 
 
 async def _missing(request: Request, error: Exception) -> Response:

@@ -32,6 +32,8 @@ def read_event(event: bytes, attempt: Attempt, gathered: Gathered) -> bytes | No
     if data is None:
         return event
     if data == DONE:
+        if attempt.measured and not gathered.choices:
+            raise Fault("invalid", "the stream has no choices")
         gathered.done = True
         return event
     if not attempt.measured:

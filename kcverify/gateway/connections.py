@@ -50,7 +50,11 @@ class Connection(asyncio.Protocol):
             self._due()
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """The client sends no more; whoever sent a whole request first may still wait for its answer."""
+        cycle = self._inner.cycle
+        if cycle is not None and not cycle.response_complete and not cycle.more_body:
+            cycle.keep_alive = cycle.keep_alive and bool(getattr(self._inner, "pipeline", None))
+            return True
         found: bool | None = self._inner.eof_received()
         return found
 

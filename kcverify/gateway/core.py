@@ -15,7 +15,7 @@ from kcverify.diagnostics import InputError
 from kcverify.elaborate.contract import Contract
 from kcverify.gateway.cells import temperature_of
 from kcverify.gateway.guard import Guard
-from kcverify.gateway.keeper import EVENTS_KEPT, Clock, Keeper, failing
+from kcverify.gateway.keeper import EVENTS_KEPT, MOVES, STORE_SECONDS, Clock, Keeper, failing
 from kcverify.gateway.log import RequestLog
 from kcverify.gateway.metrics import Metrics
 from kcverify.gateway.observed import Claims
@@ -47,11 +47,13 @@ class Gateway:
         self.started = self.clock.now()
         self.since_left: dict[str, int] = {}
         self.problem = ""
+        self.unwritten: InputError | None = None
+        self._evidence: list[dict[str, Any]] = []
         self.closing = False
         self._left = time.monotonic()
         self._left_before = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._moving = asyncio.Lock()
+        self._moving, self._flushing = asyncio.Lock(), asyncio.Lock()
 
     async def open(self) -> None:
         """Open the store, take its route, meet the upstreams. Raises InputError where the store cannot be used."""
@@ -64,16 +66,19 @@ class Gateway:
         self.metrics.declare(self.guard.cells, cells, lambda: self.guard.totals)
         self._resumed(await self.keeper.call(self.keeper.watch))
         self.router = Router(self._table())
+        self._in_force()
         await self._overdue()
         await asyncio.gather(*(self._meet(u) for u in set_of(self.upstreams)))
         self._tasks = [asyncio.create_task(self._tick(), name="tick")]
 
     async def close(self) -> None:
-        """Write what is left and stop."""
+        """Write what is left and stop, not in the middle of a write."""
         self.closing = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        async with self._flushing, self._moving:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._overdue()
         await self.flush()
         for upstream in set_of(self.upstreams):
             await upstream.client.aclose()
@@ -90,7 +95,8 @@ class Gateway:
     def where(self) -> Where:
         """Route, what it was left for, how long this process has known it, added to what was before (ms)."""
         stayed = int((time.monotonic() - self._left) * 1000) + self._left_before
-        return Where(self.state.route, self.state.cause, stayed)
+        state = self.state
+        return Where(state.route, state.cause, stayed)
 
     def _table(self, route: str | None = None, reason: str = "") -> RouteTable:
         health = {k: round(v, 4) for k, v in self.guard.watcher.health().items()}
@@ -102,18 +108,15 @@ class Gateway:
         The time that the route has lasted is the smaller of both clocks' accounts.
         """
         self._left, self._left_before = time.monotonic(), max(0, self.clock.now() - self.state.route_since)
-        self.guard.resume(self.where, failing(list(self.events)))
         body, seeds = ({}, []) if left is None else left
         try:
             due = [Shift(**{**d, "cells": tuple(d["cells"])}) for d in body.get("due", ())]
-            here = (self.state.route, self.state.cause)
-            if (body.get("route"), body.get("cause")) == here:
-                self.guard.load(body["watcher"], due)
-            elif due and due[-1].leads_to == here:  # it was recorded, and the process ended before it knew
-                self.guard.load(body["watcher"], ())
+            if "watcher" in body:
+                self.guard.load(body["watcher"], [d for d in due if not d.returns])
         except (MonitorInputError, AttributeError, KeyError, TypeError, ValueError):
-            self.guard.resume(self.where, failing(list(self.events)))
+            self.guard.restart(self.state.run)
             self.counts["detectors_unreadable"] += 1
+        self.guard.resume(self.where, failing(list(self.events)))
         if "drawn" in body:
             try:
                 self.guard.drawn.load_state_dict(body["drawn"], seeds)
@@ -131,43 +134,59 @@ class Gateway:
 
         What the store did not take stays due, and its safer route in force.
         """
-        if ROUTES.index(shift.route) > ROUTES.index(self.router.table.route):
+        if any(shift is d for d in self.guard.due) and _safer(shift.route, self.router.table.route):
             self.swap(self._table(shift.route, shift.reason))
-        requests = {"requests": self.counts["requests"], "measured": self.guard.measured}
+        await self._overdue()
+
+    async def _overdue(self) -> bool:
+        """Record what is due in its order, as far as the store takes it; whether it took all."""
         async with self._moving:
-            if not any(shift is d for d in self.guard.due):
-                return
-            try:
-                await self.keeper.call(self.keeper.shift, shift, self.state.version, requests)
-                await self.take(done=shift)
-            except InputError as error:
-                self.problem = str(error)
-                self.counts["shifts_refused"] += 1
-                if shift.kind in ("recovered", "cleared"):
-                    await self.take(resume=True, done=shift)
+            while self.guard.due:
+                shift = self.guard.due[0]
+                requests = {"requests": self.counts["requests"], "measured": self.guard.measured}
+                try:
+                    done = await self.keeper.call(self.keeper.shift, shift, self.state, requests)
+                    await self._take(done=shift, resume=shift.returns and not done)
+                except InputError as error:
+                    self.problem = str(error)
+                    self.counts["shifts_refused"] += 1
+                    return False
+                self.counts["shifts_refused"] += shift.returns and not done
+        return True
 
-    async def _overdue(self) -> None:
-        """Record the moves that the store does not have yet: of a process that ended before, or that it refused."""
-        for shift in list(self.guard.due):
-            await self.shift(shift)
+    async def take(self) -> None:
+        """Read the store's state and put it in force."""
+        async with self._moving:
+            await self._take()
 
-    async def take(self, *, resume: bool = False, done: Shift | None = None) -> None:
-        """Read the store's state and put it in force; `done` is a move that it has now, or that is given up."""
-        before = self.state
+    async def _take(self, *, resume: bool = False, done: Shift | None = None) -> None:
+        """The same; `done` is a move that the store has now, or that is given up: then detectors `resume` behind the route."""
+        before, recorded = self.state, failing(list(self.events))
         state, self.events = await self._known()
         self.state = state
         if done is not None:
             self.guard.settled(done)
+        new = [e for e in self.events if e["seq"] > before.seq]
+        unseen = state.seq - before.seq != len(new)
+        if state.seq < before.seq or any(e["seq"] == before.seq and e["hash"] != before.hash for e in self.events):
+            self.counts["store_replaced"] += 1
+            self.guard.again(before.route, before.cause, recorded)
+        moves = [e for e in new if e["kind"] in MOVES and e["body"].get("writer") != self.keeper.writer]
+        if unseen or any(e["kind"] == "failed" for e in moves):
+            self.guard.overtaken()
         if state.run != before.run:
-            self.guard.restart(state.run)
-        if state.route != before.route or state.cause != before.cause or resume:
+            self.guard.restart(state.run, rolled_back=any(e["kind"] == "rolled_back" for e in moves))
+        if (state.route, state.cause, state.route_since) != (before.route, before.cause, before.route_since) or resume:
             self._left, self._left_before = time.monotonic(), 0
-            own = any(e["body"].get("writer") == self.keeper.writer for e in self.events if e["seq"] > before.seq)
-            if not own or resume:
-                self.guard.resume(self.where, failing(list(self.events)))
+        if moves or unseen or resume:
+            self.guard.resume(self.where, failing(list(self.events)))
+        self._in_force()
+
+    def _in_force(self) -> None:
+        """Put the store's route in force, or a safer one that is due."""
         reason = next((str(e["body"]["reason"]) for e in reversed(self.events) if e["body"].get("reason")), "")
         worst = max(self.guard.due, key=lambda d: ROUTES.index(d.route), default=None)
-        if worst is not None and ROUTES.index(worst.route) > ROUTES.index(state.route):
+        if worst is not None and _safer(worst.route, self.state.route):
             self.swap(self._table(worst.route, worst.reason))
         else:
             self.swap(self._table(reason=reason))
@@ -183,13 +202,13 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                await self.flush()
+                written = await self.flush()
                 async with self._moving:
                     state = await self.keeper.call(self.keeper.state)
-                    if state.seq != self.state.seq:
-                        await self.take()
-                self.problem = ""
-                await self._overdue()
+                    if (state.seq, state.hash) != (self.state.seq, self.state.hash):
+                        await self._take()
+                if await self._overdue() and written:
+                    self.problem = ""
             except InputError as error:
                 self.problem = str(error)
                 self.counts["store_faults"] += 1
@@ -200,18 +219,35 @@ class Gateway:
                 if upstream.health.down or not upstream.models:
                     await self._meet(upstream)
 
-    async def flush(self) -> None:
-        """Write the evidence that waits; what a new run has overtaken is counted as lost."""
-        waiting, detectors, draws = self.guard.take()
-        watch = {"route": self.state.route, "cause": self.state.cause, **detectors}
-        for run, requests, records in waiting:
-            try:
-                kept = await self.keeper.call(self.keeper.add, run, requests, records, watch, draws)
-                if not kept and requests:
-                    self.lost("stale_run", requests)
-            except InputError as error:
-                self.problem = str(error)
-                self.guard.give_back(run, requests, records, draws)
+    async def flush(self) -> bool:
+        """Write the evidence that waits, whether all was; what a new run has overtaken is counted as lost."""
+        async with self._flushing:
+            waiting, detectors, draws = self.guard.take()
+            watch = {"route": self.state.route, "cause": self.state.cause, **detectors}
+            self.unwritten = None
+            for run, requests, records in waiting:
+                try:
+                    kept = await self.keeper.call(self.keeper.add, run, requests, records, watch, draws)
+                    if not kept and requests:
+                        self.lost("stale_run", requests)
+                except InputError as error:
+                    self.problem, self.unwritten = str(error), error
+                    self.guard.give_back(run, requests, records, draws)
+            return self.unwritten is None
+
+    async def evidence(self) -> list[dict[str, Any]]:
+        """Every cell of the current run as the store has it, or had it last: `problem` says why it does not answer."""
+        keeper = self.keeper
+        if not self.problem:
+            await self.flush()
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                self._evidence = await keeper.call(keeper.evidence)
+        except InputError as error:
+            self.problem = str(error)
+        except TimeoutError:
+            self.problem = self.problem or f"the store has not answered for {STORE_SECONDS:g} s"
+        return self._evidence
 
     async def _meet(self, upstream: Upstream) -> None:
         try:
@@ -259,6 +295,10 @@ class Gateway:
     def counted(self) -> Mapping[str, int]:
         """Counters for the status."""
         return dict(sorted(self.counts.items()))
+
+
+def _safer(route: str, than: str) -> bool:
+    return ROUTES.index(route) > ROUTES.index(than)
 
 
 def _upstreams(settings: Settings) -> dict[str, Upstream]:

@@ -121,9 +121,7 @@ class Dashboard:
         return _page(shown.login(nonce, wrong=wrong), nonce)
 
     async def _status(self) -> dict[str, Any]:
-        keeper = self.gateway.keeper
-        await self.gateway.flush()
-        return status.status(self.gateway, self.admin.measuring, await keeper.call(keeper.evidence))
+        return status.status(self.gateway, self.admin.measuring, await self.gateway.evidence())
 
 
 def signed(token: bytes, until: int) -> str:

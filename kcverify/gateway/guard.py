@@ -6,12 +6,14 @@ Everything here belongs to the thread that measures; what others read are copies
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kcverify.delivery.machine import HEALTH
 from kcverify.delivery.records import Record
 from kcverify.delivery.windows import name_at
 from kcverify.elaborate.contract import Contract
@@ -47,7 +49,8 @@ class Guard:
     """Evidence that waits to be written, that of the whole life of this process (`totals`), and the watchers of its stream.
 
     `run` is the current one: a request of an earlier run that is measured late says nothing about the health of this one.
-    `due` are the moves of the route that were decided and that the store does not have yet.
+    `due` are the moves of the route that were decided and that the store does not have yet, in their order: what comes next
+    is decided as if they were made, and no return is while one of them is not.
     """
 
     def __init__(self, contract: Contract, watched: tuple[WatchedCell, ...], run: int | None = None) -> None:
@@ -92,11 +95,19 @@ class Guard:
             if not self._current(facts.run):
                 return Found(None, values)
             self.watcher.add(seen)
-            shift = self.watcher.decide(where)
-            if shift is not None:
-                self.watcher.took(shift)
-                self.due = [d for d in self.due if d.kind == "failed" or d.kind != shift.kind] + [shift]
+            shift = self.watcher.decide(self._behind(where))
+            if shift is None or (shift.returns and self.due):
+                return Found(None, values)
+            shift = replace(shift, mark=secrets.token_hex(8))
+            self.watcher.took(shift)
+            self.due = [*self.due, shift]
         return Found(shift, values)
+
+    def _behind(self, where: Where) -> Where:
+        """The route as it is once all that is due is made."""
+        for shift in self.due:
+            where = where.after(shift)
+        return where
 
     def settled(self, shift: Shift) -> None:
         """A move is in the store, or is not due any more; the detectors are to be written again beside it."""
@@ -104,10 +115,26 @@ class Guard:
             self.due = [d for d in self.due if d is not shift]
             self._unsaved = True
 
-    def resume(self, where: Where, cells: Sequence[str]) -> None:
-        """Continue behind a route that somebody else moved."""
+    def again(self, route: str, cause: str, cells: Sequence[str]) -> None:
+        """The store that had recorded the failure in force is gone: it is due in the one that took its place."""
+        if cause in ("", HEALTH):
+            return
+        reason = "recorded before in a store that is not there any more"
         with self._lock:
-            self.watcher.resume(where, cells)
+            again = Shift("failed", route, cause, tuple(cells), reason, mark=secrets.token_hex(8))
+            self.due = [again, *(d for d in self.due if not d.returns)]
+
+    def overtaken(self) -> None:
+        """Others recorded a failure: a return that was decided without it is not due any more."""
+        with self._lock:
+            self.due = [d for d in self.due if not d.returns]
+
+    def resume(self, where: Where, cells: Sequence[str]) -> None:
+        """Continue behind a route that somebody else moved, for the cells that failed there."""
+        with self._lock:
+            failed = [] if any(d.returns for d in self.due) else list(cells)
+            failed += [name for d in self.due if d.kind == "failed" for name in d.cells]
+            self.watcher.resume(self._behind(where), failed)
             self._unsaved = True
 
     def load(self, body: Mapping[str, Any], due: Sequence[Shift]) -> None:
@@ -134,8 +161,8 @@ class Guard:
         with self._lock:
             out = [(run, requests, records) for run, (requests, records) in sorted(self._waiting.items())]
             self._waiting = {}
-            if not out and self._unsaved and self.run is not None:
-                out = [(self.run, 0, {})]
+            if self._unsaved and self.run is not None and self.run not in [run for run, *_ in out]:
+                out.append((self.run, 0, {}))
             if not out:
                 return out, {}, ((), 0)
             self._unsaved = False
@@ -184,11 +211,17 @@ class Guard:
         """Worst requests by cell, worst first."""
         return {k: [{n: x for n, x in w.items() if n != "score"} for w in v] for k, v in self.worst.items() if v}
 
-    def restart(self, run: int) -> None:
-        """A new stage or a rollback: detectors and witnesses start anew."""
+    def restart(self, run: int, *, rolled_back: bool = True) -> None:
+        """A new stage or a rollback: detectors and witnesses start anew.
+
+        In a new stage the candidate is still the one whose failure is due.
+        """
         with self._lock:
-            self.run, self.drawn, self.due = run, Drawn(), []
+            self.run, self.drawn = run, Drawn()
+            self.due = [] if rolled_back else [d for d in self.due if d.kind == "failed"]
             self.watcher.reset()
+            for shift in self.due:
+                self.watcher.took(shift)
         for name in self.worst:
             self.worst[name] = []
 

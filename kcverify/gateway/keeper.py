@@ -9,11 +9,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kcverify.delivery import promotion
 from kcverify.delivery.evidence import of_records
-from kcverify.delivery.machine import ROUTES
+from kcverify.delivery.machine import HEALTH, ROUTES
 from kcverify.delivery.promotion import summary
 from kcverify.delivery.records import Record
 from kcverify.delivery.state import State
@@ -28,9 +29,13 @@ T = TypeVar("T")
 Known = tuple[State, list[dict[str, Any]]]
 EVENTS_KEPT = 200
 GONE_MILLISECONDS = 10_000
+STORE_SECONDS = 2.0
+"""How long others may keep the store to themselves before a call is given up, and made again with the next tick."""
 
 
 _RETURNS = ("recovered", "cleared", "promoted", "rolled_back", "started")
+MOVES = ("failed", "guarded", "recovered", "cleared", "promoted", "rolled_back")
+"""Events that move the place or the route."""
 
 
 def failing(events: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -74,21 +79,57 @@ class Keeper:
         self.path, self.contract, self.clock = path, contract, clock
         self._thread = ThreadPoolExecutor(1, "kcverify-store")
         self._store: Store | None = None
+        self._file: tuple[int, int] | None = None
         self.writer = f"gateway-{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}"
         self._number = 0
 
     async def call(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run on the store's thread. Raises what the work raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._done, work, *arguments)
+
+    def _done(self, work: Callable[..., T], *arguments: Any) -> T:
+        """A connection that met a damaged file may remember what it read: the next call opens another."""
+        try:
+            return work(*arguments)
+        except InputError as error:
+            if error.diagnostics[0].code.slug == "store_invalid" and self._store is not None:
+                self._store.close()
+                self._store = None
+            raise
 
     @property
     def store(self) -> Store:
-        """The open store; on its own thread only."""
+        """The open store; on its own thread only. What is written to a file that was deleted or replaced, nobody finds: then
+        it is the store that is at its place now, and none is started there a second time."""
+        if self._store is not None and self._there() != self._file:
+            self._store.close()
+            self._store = None
         if self._store is None:
-            self._store = promotion.start(self.path, self.contract, self.clock.now())
+            again = self._file is not None
+            self._store = self._opened() if again else promotion.start(
+                self.path, self.contract, self.clock.now(), wait=STORE_SECONDS
+            )  # fmt: skip
+            self._file = self._there()
             state = promotion.own(self._store, self.contract)
             self.clock.at_least(state.at)
         return self._store
+
+    def _opened(self) -> Store:
+        found = Store(self.path, wait=STORE_SECONDS)
+        try:
+            promotion.own(found, self.contract)
+        except InputError:
+            found.close()
+            raise
+        return found
+
+    def _there(self) -> tuple[int, int] | None:
+        """Which file is at the path."""
+        try:
+            found = Path(self.path).stat()
+        except (OSError, ValueError):
+            return None
+        return found.st_dev, found.st_ino
 
     def state(self) -> State:
         """The state as it is now."""
@@ -138,25 +179,41 @@ class Keeper:
             raise
         return True
 
-    def shift(self, shift: Shift, version: int, more: Mapping[str, Any]) -> State:
-        """Record a move of the route. Raises InputError: `stage_moved` where the place moved since `version`."""
+    def shift(self, shift: Shift, known: State, more: Mapping[str, Any]) -> bool:
+        """Record a move of the route once; whether the store has it. `known` is the state that it was decided behind.
+
+        What a rollback has overtaken is not recorded any more, and no return that others have: a failure that `known` does
+        not have may be among what they did.
+        """
         store = self.store
         with store.writing():
             state = self.state()
-            if state.version != version:
-                return state
+            if shift.mark and any(e.body.get("mark") == shift.mark for e in store.events(kinds=(shift.kind,))):
+                return True
+            since = {event.kind for event in store.events(known.seq, MOVES)}
+            if "rolled_back" in since or (shift.returns and since):
+                return False
             now, facts = max(self.clock.now(), state.at), {"cells": list(shift.cells), "writer": self.writer, **more}
-            if shift.kind == "failed" and self._answered(state, shift):
-                return state
-            if shift.kind == "failed":
-                return promotion.failed(store, shift.severity, now, shift.reason, **facts)
-            if shift.kind == "recovered":
-                return promotion.recovered(store, shift.clean, now, shift.reason, **facts)
-            if shift.kind == "guarded" and state.route == "candidate":
-                return promotion.guarded(store, now, shift.reason, **facts)
-            if shift.kind == "cleared" and state.route == "guarded":
-                return promotion.cleared(store, now, shift.reason, **facts)
-            return state
+            return self._shifted(shift, state, now, {**facts, "mark": shift.mark})
+
+    def _shifted(self, shift: Shift, state: State, now: int, facts: Mapping[str, Any]) -> bool:
+        if shift.kind == "failed":
+            if not self._answered(state, shift):
+                promotion.failed(self.store, shift.severity, now, shift.reason, **facts)
+        elif shift.kind == "guarded" and state.route == "candidate":
+            promotion.guarded(self.store, now, shift.reason, **facts)
+        elif shift.kind == "cleared" and (state.route, state.cause) == ("guarded", HEALTH):
+            promotion.cleared(self.store, now, shift.reason, **facts)
+        elif shift.kind == "recovered" and state.route != "candidate":
+            try:
+                promotion.recovered(self.store, shift.clean, now, shift.reason, **facts)
+            except InputError as error:
+                if error.diagnostics[0].code.slug != "transition_illegal":
+                    raise
+                return False
+        else:
+            return False
+        return True
 
     def _answered(self, state: State, shift: Shift) -> bool:
         """Whether another process has recorded the failure of these cells, and the answer to it is in force."""
@@ -168,8 +225,8 @@ class Keeper:
     def identity(self, run: int, claims: Mapping[str, Any]) -> Mapping[str, Any]:
         """Who both sides were first in a run; what is given, where nothing is recorded yet."""
         with self.store.writing():
-            for event in self.store.events():
-                if event.kind == "noted" and event.body.get("what") == "identity" and event.body.get("run") == run:
+            for event in self.store.events(kinds=("noted",)):
+                if event.body.get("what") == "identity" and event.body.get("run") == run:
                     return dict(event.body)
             body = {"run": run, **claims}
             promotion.noted(self.store, "identity", self._at(), **body)

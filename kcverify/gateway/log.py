@@ -61,7 +61,10 @@ class RequestLog:
         """Give the file back."""
         if self._file is not None:
             self.flush()
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError:
+                self.lost += 1
             self._file = None
 
 

@@ -203,6 +203,9 @@ class Proxy:
             wrong = await server.body(answer, asked_seconds(self.gateway))
             return await self._client_error(asked, attempt, answer.status_code, wrong, send)
         streamed = b"event-stream" in answer.headers.get("content-type", "").encode()
+        if attempt.measured and asked.fields.get("stream") in (None, True, False) and streamed != asked.stream:
+            await shut(answer)
+            raise Fault("invalid", "the answer is a stream" if streamed else "the answer is no stream")
         if streamed:
             await self._streamed(asked, attempt, answer, receive, send)
         else:
@@ -237,6 +240,8 @@ class Proxy:
         found = parsed(body)
         if not isinstance(found.get("choices"), list) or not found["choices"]:
             raise Fault("invalid", "the answer has no choices", None, body)
+        if attempt.measured and not all(isinstance(choice, dict) for choice in found["choices"]):
+            raise Fault("invalid", "a choice of the answer is no object", None, body)
         if attempt.numbered and unnumbered(found):
             raise Fault("non_finite", "a log-probability is null", None, body)
         seconds = time.perf_counter() - asked.began

@@ -45,7 +45,10 @@ def bound(settings: Settings) -> socket.socket:
 
 
 def serve(contract: Contract, settings: Settings, store: str, told: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `told` gets a line once it listens. Raises InputError before it does."""
+    """Serve until SIGINT or SIGTERM; `told` gets a line once it listens.
+
+    Raises InputError before it does, and at the end where the store did not take the last evidence.
+    """
     with bound(settings) as listening, asyncio.Runner(loop_factory=_fast_loop()) as runner:
         runner.run(_serve(contract, settings, store, told, listening))
 
@@ -85,3 +88,5 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     await serving
+    if gateway.unwritten is not None:
+        raise gateway.unwritten

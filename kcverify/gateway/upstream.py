@@ -134,7 +134,7 @@ class Upstream:
     ) -> httpx.Response:
         """The head of the answer, within `seconds` (by default the time to the first byte). Raises Fault."""
         wait = self.limits.first if seconds is None else seconds
-        request = self.client.build_request("POST", path, content=body, headers=headers)
+        request = self.client.build_request("POST", path, content=body, headers=_bytes(headers))
         try:
             async with asyncio.timeout(wait):
                 return await self.client.send(request, stream=True)
@@ -192,6 +192,11 @@ class Upstream:
         }  # fmt: skip
 
 
+def _bytes(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Values as they came from a client: any byte above 127 may be among them."""
+    return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+
+
 def _verification(url: str) -> ssl.SSLContext:
     """Of an upstream's certificate, for all its connections: reading the authorities takes long; without TLS none are read."""
     return (
@@ -232,6 +237,8 @@ def parsed_event(data: bytes) -> dict[str, Any]:
         raise Fault("failed", str(found["error"])[:80])
     if not isinstance(found.get("choices") or [], list):
         raise Fault("invalid", "the choices of an event are no list", None, data)
+    if not all(isinstance(choice, dict) for choice in found.get("choices") or ()):
+        raise Fault("invalid", "a choice of an event is no object", None, data)
     return found
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from kcverify.output.style import paint, plural, table
 
+ROWS = 1000
+"""Events of a history that are printed at once, as soon as they are checked."""
+
 
 def when(milliseconds: int) -> str:
     """A time in UTC to the second; as a number where the calendar has no such year."""
@@ -76,9 +79,10 @@ def rollback(found: Mapping[str, Any], color: bool) -> str:
 
 
 def history(found: Mapping[str, Any], color: bool) -> str:
-    """The events, oldest first."""
+    """Events, oldest first; the head of the store below its last ones."""
     rows = [(str(e["seq"]), when(e["at"]), e["kind"], _told(e), e["hash"][:12]) for e in found["events"]]
-    return "\n".join([*table(rows, right=frozenset((0,))), f"every hash holds; head {found['head']}"])
+    end = [f"every hash holds; head {found['head']}"] if "head" in found else []
+    return "\n".join([*table(rows, right=frozenset((0,))), *end])
 
 
 def _told(event: Mapping[str, Any]) -> str:

@@ -149,7 +149,10 @@ class Watch:
 
 @dataclass(frozen=True)
 class Shift:
-    """A move of the route that health asks for: `kind` of event, the route it leads to, the cells, why."""
+    """A move of the route that health asks for: `kind` of event, the route it leads to, the cells, why.
+
+    `mark` tells a decision from every other one, so that it is recorded once.
+    """
 
     kind: str
     route: str
@@ -157,11 +160,12 @@ class Shift:
     cells: tuple[str, ...]
     reason: str
     clean: int = 0
+    mark: str = ""
 
     @property
-    def leads_to(self) -> tuple[str, str]:
-        """The route and its cause once the move is recorded."""
-        return self.route, "" if self.kind in ("recovered", "cleared") else self.severity
+    def returns(self) -> bool:
+        """Whether it leads back to the candidate."""
+        return self.kind in ("recovered", "cleared")
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,15 @@ class Where:
     route: str
     cause: str
     stayed: int
+
+    def after(self, shift: Shift) -> Where:
+        """The same once a move is made, as `delivery.state` makes it."""
+        if shift.returns:
+            return Where("candidate", "", 0)
+        route = ROUTES[max(ROUTES.index(self.route), ROUTES.index(shift.route))]
+        if route == self.route and self.cause != HEALTH:
+            return self
+        return Where(route, shift.severity, 0)
 
 
 class Watcher:
@@ -232,8 +245,11 @@ class Watcher:
         if not answers or answers[0].recover is None:
             return None
         tripped = [w for w in acting if w.tripped]
+        if any(w.cell.recover is None for w in tripped):
+            return None  # one of the failures has no way back, whatever the route was left for
         clean = min((w.clean for w in tripped), default=self.since)
-        if clean < answers[0].recover or where.stayed < answers[0].dwell or not all(w.returned for w in acting):
+        dwell = max(c.dwell for c in (answers[0], *(w.cell for w in tripped)))
+        if clean < answers[0].recover or where.stayed < dwell or not all(w.returned for w in acting):
             return None
         names = tuple(w.cell.key for w in tripped)
         reason = f"{', '.join(names) or 'every cell'}: within the limit again, on {clean:,} copies of requests"
@@ -249,13 +265,19 @@ class Watcher:
                 watch.reset()
 
     def resume(self, where: Where, cells: Iterable[str]) -> None:
-        """Continue behind a route that was left earlier, for these cells (all of the cause where none is known)."""
+        """Continue behind a route that others moved, for these cells (all of the cause where none is known).
+
+        A cell whose failure is over starts anew. All others keep their evidence: what others do is no reason to forget it.
+        """
         known = [name for name in cells if name in self.watches]
         of_cause = [n for n, w in self.watches.items() if w.cell.severity == where.cause]
-        self.reset()
-        if where.route != "candidate" and where.cause != HEALTH:
-            for name in known or of_cause:
-                self.watches[name].trip()
+        failed = where.route != "candidate" and where.cause != HEALTH
+        self.since = 0
+        for name, watch in self.watches.items():
+            if failed and not watch.tripped and name in (known or of_cause):
+                watch.trip()
+            elif watch.tripped and not (failed and (not known or name in known)):
+                watch.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """Plain containers that `load_state_dict` restores."""

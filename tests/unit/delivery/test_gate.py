@@ -309,3 +309,28 @@ def test_the_verdict_does_not_depend_on_who_counted_in_which_order(
     assert decision(shuffled) == decision(parts)
     total = tuple(sum(p[i] if i != 1 else min(p[0], p[1]) for p in parts) for i in range(3))
     assert decision([total]) == decision(parts)
+
+
+@pytest.mark.parametrize(
+    ("stage", "hint"),
+    [("ofline", "did you mean `offline`?"), ("later", "its stages are: offline, shadow, canary, full")],
+)
+def test_an_unknown_stage_is_told_those_there_are(stage: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        evaluate(contract(), Question(stage, 0, ()))
+    [found] = caught.value.diagnostics
+    assert "`offline`, `shadow`, `canary`, `full`" in found.message and found.hint == hint
+
+
+def test_a_contract_without_stages_is_told_so() -> None:
+    with pytest.raises(InputError) as caught:
+        evaluate(contract(TEXT[: TEXT.index("promote")]), Question("ofline", 0, ()))
+    [found] = caught.value.diagnostics
+    assert "no block `promote`" in found.message and found.hint.endswith("did you mean `offline`?")
+
+
+def test_evidence_of_another_contract_is_to_be_measured_again() -> None:
+    content = json.dumps({"digest": "sha256:other", "looks": "any number of looks", "requests": 0, "clauses": []})
+    with pytest.raises(InputError, match="it is about the contract sha256:other") as caught:
+        evidence.read_json("r.json", content.encode(), contract(), digest(contract()))
+    assert caught.value.diagnostics[0].hint.startswith("measure again with this contract")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delivery_cases import NOON, contract
@@ -100,15 +101,80 @@ def test_a_file_that_decided_a_stage_is_not_fresh_for_the_next(store: Store) -> 
     assert store.rebuild()[1]
 
 
-def test_a_copy_that_is_laid_out_otherwise_is_the_same_file() -> None:
+def counted(**more: object) -> dict[str, Any]:
+    """A result of `measure` about a clause that is only counted."""
     numbers = {"kind": "binary", "requests": 90, "requests_needed": None, "p_fail": None, "p_pass": None, "log_e_fail": -1.0, "log_e_pass": 2.0}  # fmt: skip
     row = {"name": "parses", "slice": None, "verdict": "inconclusive", "reason": "seen", "evidence": numbers}
     report = {"digest": digest(ONE), "looks": "any number of looks", "requests": 90, "clauses": [row]}
-    texts = (json.dumps(report), json.dumps(report, indent=2, sort_keys=True), json.dumps({"measured": report}))
-    first, *copies = [evidence.read_json(f"{i}.json", t.encode(), ONE, digest(ONE)) for i, t in enumerate(texts)]
-    for copy in copies:
+    return {"measured": report, **more}
+
+
+def marked(run: int, data: int) -> dict[str, Any]:
+    return counted(run=f"{run:032x}", data={"source": "text.txt", "digest": f"sha256:{data:064x}"})
+
+
+def read(name: str, result: Mapping[str, Any], **layout: Any) -> Evidence:
+    return evidence.read_json(name, json.dumps(result, **layout).encode(), ONE, digest(ONE))
+
+
+def edited(result: dict[str, Any]) -> dict[str, Any]:
+    result["measured"]["clauses"][0]["evidence"]["log_e_pass"] = 1.5
+    return result
+
+
+def test_a_copy_that_is_laid_out_otherwise_is_the_same_file() -> None:
+    first = read("0.json", counted())
+    for copy in (read("1.json", counted(), indent=2, sort_keys=True), read("2.json", counted()["measured"])):
         with pytest.raises(InputError, match=r"it has the content of 0\.json"):
             promotion.gate_files(ONE, "offline", [first, copy])
+
+
+def test_results_of_two_workers_that_count_alike_add_up() -> None:
+    first, second = read("0.json", marked(1, 1)), read("1.json", marked(2, 2))
+    assert promotion.gate_files(ONE, "offline", [first]).verdict == "inconclusive"
+    whole = promotion.gate_files(ONE, "offline", [first, second])
+    assert (whole.verdict, whole.requests) == ("pass", 180)
+
+
+@pytest.mark.parametrize(
+    ("copy", "reason"),
+    [
+        (lambda: read("c.json", marked(1, 1)), "has the content of 0.json"),
+        (lambda: read("c.json", dict(reversed(marked(1, 1).items())), indent=1), "is of the run that 0.json reports"),
+        (lambda: read("c.json", edited(marked(1, 1))), "is of the run that 0.json reports"),
+        (lambda: read("c.json", marked(2, 1)), "has the content of 0.json"),
+        (lambda: read("c.json", edited(marked(2, 1))), "0.json was measured on the same data"),
+        (lambda: read("c.json", counted()), "has the content of 0.json"),
+        (lambda: read("c.json", marked(1, 1)["measured"]), "has the content of 0.json"),
+    ],
+    ids=["renamed", "laid out otherwise", "edited", "measured again", "measured again elsewhere", "without its mark", "the report alone"],
+)  # fmt: skip
+def test_a_result_counts_once(copy: Callable[[], Evidence], reason: str, store: Store) -> None:
+    """In one call in either order, and after a rollback unless another candidate was measured on the same data."""
+    first, second = read("0.json", marked(1, 1)), copy()
+    with pytest.raises(InputError, match=reason) as refusal:
+        promotion.gate_files(ONE, "offline", [first, second])
+    assert refusal.value.diagnostics[0].code.slug == "evidence_reused"
+    with pytest.raises(InputError, match=r"KC609|counted before"):
+        promotion.gate_files(ONE, "offline", [second, first])
+    promotion.gate_store(store, ONE, [first], NOON + 1)
+    promotion.rollback(store, NOON + 2)
+    if "same data" in reason:
+        assert promotion.gate_store(store, ONE, [second], NOON + 3).verdict == "inconclusive"
+        return
+    with pytest.raises(InputError, match="run 1 was shown it"):
+        promotion.gate_store(store, ONE, [second], NOON + 3)
+
+
+def test_a_later_report_of_a_resumed_run_takes_the_place_of_the_first(store: Store) -> None:
+    promotion.gate_store(store, ONE, [read("half.json", edited(marked(1, 1)))], NOON + 1)
+    assert promotion.gate_store(store, ONE, [read("whole.json", marked(1, 2))], NOON + 2).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("run", [7, None, "f" * 31, "F" * 32, "0" * 32 + "\n", ["0" * 32]])
+def test_what_is_no_mark_is_refused(run: object) -> None:
+    with pytest.raises(InputError, match="is not what `kcverify measure` writes"):
+        read("0.json", marked(1, 1) | {"run": run})
 
 
 def test_a_note_that_was_changed_is_named(store: Store) -> None:

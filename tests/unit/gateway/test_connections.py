@@ -22,6 +22,7 @@ class Inner:
     def __init__(self) -> None:
         self.cycle: Any = None
         self.told: list[str] = []
+        self.pipeline: tuple[object, ...] = ()
 
     def data_received(self, data: bytes) -> None:
         if b"!" in data:
@@ -124,3 +125,11 @@ def test_an_answer_that_was_taken_is_forgotten(inner: Inner) -> None:
 
     assert run(act) == ""
     assert "resume_writing" in inner.told
+
+
+@pytest.mark.parametrize("more_body", [False, True])
+def test_who_sends_no_more_may_wait_for_an_answer_to_a_whole_request(more_body: bool, inner: Inner) -> None:
+    inner.cycle = SimpleNamespace(response_complete=False, more_body=more_body, keep_alive=True)
+    kept = Quick().eof_received()
+    assert (kept is True, inner.cycle.keep_alive) == (not more_body, more_body)
+    assert inner.told == (["eof_received"] if more_body else [])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import shlex
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +17,17 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("transitions")
 
-from kcverify.gateway.asked import DEEPEST, AskedError, read_fields
-from kcverify.gateway.log import _plain
+import httpx
+
+from kcverify.gateway.app import App
+from kcverify.gateway.asked import DEEPEST, AskedError, forwarded, read_fields
+from kcverify.gateway.attempts import Attempt, read_event
+from kcverify.gateway.log import RequestLog, _plain
 from kcverify.gateway.observed import answered, scored
+from kcverify.gateway.settings import Limits
 from kcverify.gateway.shown import first_request
-from kcverify.gateway.streaming import Events
-from kcverify.gateway.upstream import Fault, parsed_event, whole_events
+from kcverify.gateway.streaming import Events, Gathered
+from kcverify.gateway.upstream import Fault, Upstream, parsed_event, whole_events
 
 
 @pytest.mark.parametrize("choices", ["7", '"x"', '{"a": 1}', "true"])
@@ -102,3 +109,53 @@ def test_a_request_to_copy_is_one_word_of_a_shell(name: str) -> None:
     (word,) = shlex.split(shown)
     assert json.loads(word)["model"] == name
     assert shown.isascii() and shown.isprintable()
+
+
+@pytest.mark.parametrize("choices", ["['a']", "[1, null]", "[null]"])
+def test_choices_of_an_event_are_objects(choices: str) -> None:
+    with pytest.raises(Fault, match="no object"):
+        parsed_event(b'{"choices": %b}' % choices.replace("'", '"').encode())
+
+
+def test_a_stream_of_its_end_mark_alone_is_no_answer() -> None:
+    gathered = Gathered("completions")
+    attempt = Attempt(None, "candidate", {}, True, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(Fault, match="no choices"):
+        read_event(b"data: [DONE]\n\n", attempt, gathered)
+    assert read_event(b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n', attempt, gathered)
+    assert read_event(b"data: [DONE]\n\n", attempt, gathered) and gathered.done
+
+
+def test_bytes_of_a_header_reach_the_upstream_as_they_came() -> None:
+    server = Upstream.at("candidate", "http://127.0.0.1:9", Limits())
+    sent: list[httpx.Request] = []
+
+    async def send(request: httpx.Request, **_: object) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200)
+
+    server.client.send = send  # type: ignore[method-assign,assignment]
+    headers = forwarded({b"authorization": b"Bearer \xff\xe9", b"cookie": b"x"}, "r1")
+    asyncio.run(server.post("/v1/completions", b"{}", headers))
+    assert dict(sent[0].headers.raw)[b"authorization"] == b"Bearer \xff\xe9"
+    assert b"cookie" not in dict(sent[0].headers.raw)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/admin/rollback", "/nothing"])
+def test_a_request_with_two_ends_is_refused_and_its_connection_closed(path: str) -> None:
+    told: list[Any] = []
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "path": path, "headers": [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]}
+    asyncio.run(App.__new__(App)(scope, None, send))  # type: ignore[arg-type]
+    assert told[0]["status"] == 400 and (b"connection", b"close") in told[0]["headers"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_log_that_finds_no_room_counts_it_and_ends() -> None:
+    log = RequestLog("/dev/full")
+    log.line({"a": 1})
+    log.close()
+    assert log.lost and not log.on

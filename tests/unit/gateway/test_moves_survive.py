@@ -71,7 +71,7 @@ async def _shifted(gateway: Gateway, found: Shift) -> None:
 
 async def _recorded(gateway: Gateway, found: Shift) -> None:
     await gateway.flush()
-    await gateway.keeper.call(gateway.keeper.shift, found, gateway.state.version, {})
+    await gateway.keeper.call(gateway.keeper.shift, found, gateway.state, {})
 
 
 async def _counted(gateway: Gateway, found: Shift) -> None:
