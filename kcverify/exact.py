@@ -136,6 +136,13 @@ def decimal_near(x: Fraction, digits: int) -> str:
     return _decimal(x, digits, "near")
 
 
+def outward(x: float, upper: bool, digits: int = 4) -> str:
+    """A bound for reading: no decimal below an upper one, none above a lower one; `inf` and `nan` as they are."""
+    if not math.isfinite(x):
+        return str(x)
+    return (decimal_up if upper else decimal_down)(Fraction(x), digits)
+
+
 def decimal_exact(x: Fraction) -> str:
     """`x` as the language writes it: a finite decimal where there is a short one, else `numerator / denominator`."""
     near = decimal_near(x, 30)

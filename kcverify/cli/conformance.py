@@ -242,12 +242,13 @@ def logits(
     parameters, rho = arguments.assumptions([*(assume or []), *context.args])
     from kcverify.bounds.calculator import compute
     from kcverify.conformance.head import of_formats
+    from kcverify.exact import monitor_float_up
     from kcverify.output import bounds
 
     found = of_formats(reference, candidate, data, limit, gguf)
     value = found["attested"].pop("value")
     lines = compute("logit_drift", value, parameters, rho)
-    found["attested"]["logit_drift"] = float(value)
+    found["attested"]["logit_drift"] = monitor_float_up(value)
     answer = {"kcverify": __version__, "exit_code": 0, "reference": reference, "candidate": candidate, **found}
     if as_json:
         emit({**answer, "follows": bounds.data(lines)})
@@ -284,9 +285,11 @@ def _torch() -> None:
 def _run(
     file: str, kernel: str, name: str | None, same_process: bool, trials: int | None, budget: float | None, device: str
 ) -> dict[str, Any]:
+    from kcverify.conformance.lookup import check_module
     from kcverify.diagnostics import input_error
 
     _torch()
+    check_module(kernel)
     if device not in ("", "cpu", "cuda"):
         raise input_error("option_invalid", option="--device", reason=f"no device `{device}`", hint="cpu or cuda")
     from kcverify import __version__, driver

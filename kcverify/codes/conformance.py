@@ -169,4 +169,25 @@ ROWS: tuple[Code, ...] = (
         "leave it out, or say it as a word of the class: denormals(out) == preserve, finite(out), k % 16 == 0",
         Severity.WARNING,
     ),
+    _row(
+        "KC722",
+        "process_changed",
+        "the kernel changes the process that calls it: {what}",
+        "A setting, a seed or a function that a call leaves changed moves what everybody else computes afterwards, the check included.",
+        "put it back before returning, or set it once when the module is imported",
+    ),
+    _row(
+        "KC723",
+        "kernel_slow",
+        "no answer of the kernel in {seconds} s",
+        "A kernel that does not return can be neither passed nor failed.",
+        "look for a loop or a lock in it; for a slow kernel take smaller `shapes` or fewer --trials",
+    ),
+    _row(
+        "KC724",
+        "check_disturbed",
+        "the check of the kernel broke off: {reason}",
+        "A kernel shares the process with its check and can change what that runs on. Nothing was decided about it.",
+        "let the kernel change nothing but its result; if it does not, report this as a fault of kcverify",
+    ),
 )  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from contextlib import suppress
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from kcverify.diagnostics import Diagnostic
 from kcverify.elaborate.kernel import KernelContract
 
 _FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16", "avx512_bf16")
+_LIBRARIES = ("torchao", "triton", "bitsandbytes", "numpy")
+"""Whose kernels are run, or whose arithmetic the oracle's is, where they are installed."""
+
 EXIT = {Verdict.WITHIN: 0, Verdict.VIOLATION: 1, Verdict.UNDER_SPECIFIED: 1, Verdict.INCONCLUSIVE: 3}
 """Exit code of a verdict."""
 
@@ -71,6 +76,14 @@ def crashed(class_id: str, operation: str, kernel: str, found: Diagnostic, verdi
     }  # fmt: skip
 
 
+def _libraries() -> list[str]:
+    found = []
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return found
+
+
 def machine() -> dict[str, Any]:
     """Silicon and software of this run."""
     flags: set[str] = set()
@@ -88,5 +101,5 @@ def machine() -> dict[str, Any]:
     )
     return {
         "processor": model, "features": [f for f in _FEATURES if f in flags], "devices": devices, "torch": torch.__version__,
-        "python": platform.python_version(), "system": platform.system(), "kcverify": __version__,
+        "libraries": _libraries(), "python": platform.python_version(), "system": platform.system(), "kcverify": __version__,
     }  # fmt: skip

@@ -55,14 +55,19 @@ class Opened:
 
 def _opened(options: ChainOptions, form: str) -> Opened:
     if options.model not in MODELS:
-        raise input_error(
-            "option_invalid", option="--model", reason=f"no `{options.model}`", hint=f"one of {', '.join(MODELS)}"
-        )
+        reason = f"no `{options.model}`"
+        if ":" in options.model:
+            reason = f"`{options.model}` does not show the norm before its head, which the bound of the head is of"
+        raise input_error("option_invalid", option="--model", reason=reason, hint=f"one of {', '.join(MODELS)}")
     for option, value in (("--window", options.window), ("--limit", options.limit)):
         if value < 1:
             raise input_error(
                 "option_invalid", option=option, reason=f"{value} is not a positive number", hint="give 1 or more"
             )
+    if not 0 <= options.seed < 2**62:
+        raise input_error(
+            "option_invalid", option="--seed", reason=f"{options.seed} is not in [0, 2^62)", hint="--seed 0"
+        )
     models: Models = {}
     sides = [
         open_side(f"{options.model}:{f}", gguf=options.gguf, models=models)
@@ -189,7 +194,7 @@ def _asked(clause: Clause, contract: Contract, span: Fraction, rho: Fraction) ->
     within = narrowed(contract, clause)
     head = {
         "name": clause.name, "text": clause.text, "guarantee": not clause.severity, "follows": False, "bound": None, "limit": None,
-        "exception": None, "without_exception": None, "reason": "",
+        "exception": None, "without_exception": None, "reason": "", "upper": atoms(clause)[0].upper,
     }  # fmt: skip
     if within is None:
         return {**head, "reason": "its band lies outside the assumed range"}
@@ -202,7 +207,7 @@ def _asked(clause: Clause, contract: Contract, span: Fraction, rho: Fraction) ->
     upper = atoms(clause)[worst].upper
     clean = loose[worst][0]
     told = {
-        **head, "follows": all(ok for _, _, ok in got), "limit": _safe(limit, upper), "bound": _safe(fact.value, upper) if fact else None,
+        **head, "follows": all(ok for _, _, ok in got), "upper": upper, "limit": _safe(limit, upper), "bound": _safe(fact.value, upper) if fact else None,
         "exception": percent(fact.node.rho) if fact and fact.node.mode is Mode.POINT and fact.node.rho else None,
         "without_exception": _safe(clean.value, upper) if clean else None,
     }  # fmt: skip

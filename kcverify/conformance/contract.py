@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
@@ -9,19 +10,20 @@ from typing import Any
 
 from torch import Tensor
 
-from kcverify.conformance import answer, order, parts, samples, sampling, shapes, signatures
+from kcverify.conformance import answer, harness, order, parts, samples, sampling, shapes, signatures, tampering
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.kernels import BY_NAME as SHIPPED
-from kcverify.conformance.kernels import find
+from kcverify.conformance.kernels import find, left
 from kcverify.conformance.model import Declared, Derivation, Function, Protocol, Run, Verdict
 from kcverify.conformance.operations import BY_NAME, base
-from kcverify.conformance.parts import WORDS
+from kcverify.conformance.parts import WORDS, Fault
 from kcverify.conformance.probes import DTYPES
 from kcverify.conformance.sampling import AS_WRITTEN, Effort
 from kcverify.conformance.table import BY_ID, KernelClass
 from kcverify.diagnostics import input_error
 from kcverify.elaborate.kernel import KernelContract, Tolerance
 from kcverify.elaborate.words import Apply, Binary, Condition, Constant, Symbol, Term
+from kcverify.source import Span
 
 LOOSE = Fraction(3, 2)
 """A limit that many times the derived one is reported."""
@@ -30,17 +32,32 @@ LOOSE = Fraction(3, 2)
 def class_of(contract: KernelContract, file: str) -> KernelClass:
     """The row of the contract's class. Raises InputError: `kernel_contract_missing`."""
     row = BY_ID.get(contract.class_name)
+    scope = contract.scope
     if row is None:
-        raise _missing(file, f"class `{contract.class_name}` is none of {', '.join(BY_ID)}")
-    if base(contract.scope.operation) not in row.operations:
-        reason = f"{row.id} is about {', '.join(row.operations)}, not `{contract.scope.operation}`"
-        raise _missing(file, reason)
-    for name in (*contract.scope.inputs, contract.scope.output):
+        named = f"class `{contract.class_name}` is none of" if contract.class_name else "it names no class; there are"
+        raise _refused(file, contract, Fault(f"{named} {', '.join(BY_ID)}", "class"))
+    if base(scope.operation) not in row.operations:
+        known = ", ".join(row.operations)
+        raise _refused(
+            file,
+            contract,
+            Fault(
+                f"{row.id} is about {known}, not `{scope.operation}`", "op", f"take one of {known}, or another class"
+            ),
+        )
+    for name in (*scope.inputs, scope.output):
         if name and name not in DTYPES:
-            raise _missing(file, f"no operands of format `{name}` can be drawn here")
-    formats, count = len(set(contract.scope.inputs)), operands(contract.scope.operation)
-    if formats > 1 and len(contract.scope.inputs) != count:
-        raise _missing(file, f"`dtypes` names one format for all operands or {count}, one for each")
+            hint = f"take one of {', '.join(DTYPES)}"
+            raise _refused(file, contract, Fault(f"no operands of format `{name}` can be drawn here", "dtypes", hint))
+    formats, count = len(set(scope.inputs)), operands(scope.operation)
+    if formats > 1 and len(scope.inputs) != count:
+        raise _refused(
+            file,
+            contract,
+            Fault(
+                f"`dtypes` names one format for all operands or {count}, one for each", "dtypes", f"name 1 or {count}"
+            ),
+        )
     return row
 
 
@@ -52,6 +69,18 @@ def operands(operation: str) -> int:
 
 def _missing(file: str, reason: str) -> Exception:
     return input_error("kernel_contract_missing", file=file, reason=reason)
+
+
+def _refused(file: str, contract: KernelContract, fault: Fault) -> Exception:
+    """With the place of the fault's word behind the contract's header, or of the header."""
+    header = contract.span
+    hit = (
+        re.compile(rf"^[^#\n]*?\b({re.escape(fault.word)})\b", re.MULTILINE).search(header.source.text, header.end)
+        if fault.word
+        else None
+    )
+    span = header if hit is None else Span(header.source, hit.start(1), hit.end(1))
+    return input_error("kernel_contract_missing", span, hint=fault.hint, file=file, reason=fault.reason)
 
 
 def select(contracts: tuple[KernelContract, ...], name: str | None, file: str) -> KernelContract:
@@ -83,21 +112,25 @@ def _named(term: Term, function: str) -> str | None:
 def declared(contract: KernelContract, file: str) -> Declared:
     """What the contract declares the kernel to be. Raises InputError: `kernel_contract_missing` where parts contradict."""
     wrong = parts.contradiction(contract)
-    if wrong:
-        raise _missing(file, wrong)
+    if wrong is not None:
+        raise _refused(file, contract, wrong)
     formats = contract.scope.inputs if len(set(contract.scope.inputs)) > 1 else ()
     inputs = max(contract.scope.inputs, key=t.unit_roundoff, default="float32")
     output = contract.scope.output or inputs
     named = next((kind for one in contract.tolerances if (kind := accumulator_of(one))), None)
     whole = inputs in t.EXACT_FORMATS
+    if named in t.EXACT_FORMATS and not whole:
+        said = f"sums of {inputs} operands are not whole numbers, and its tolerance declares them in {named}"
+        raise _refused(file, contract, Fault(said, "tolerance", "write `derived(float32)`"))
     found = Declared(inputs, named or ("int32" if whole else "float32"), output, formats=formats)
     for one in contract.ensures:
         match one:
             case Condition(Apply(function, _), "==", Symbol(word)) if function in WORDS:
                 change: dict[str, Any] = {WORDS[function][0]: word}
                 found = replace(found, **change)
-            case Condition(Apply("block", _), "==", Constant(value)):
-                found = replace(found, block=int(value))
+            case Condition(Apply(function, _), "==", Constant(value)) if function in parts.NUMBERS:
+                change = {function: str(value) if function == "base" else int(value)}
+                found = replace(found, **change)
     return found
 
 
@@ -109,8 +142,8 @@ def prepared(
     given = declared(contract, file)
     how = sampling.protocol(contract, row.protocol, effort, given)
     wrong = parts.size_fault(contract, how)
-    if wrong:
-        raise _missing(file, wrong)
+    if wrong is not None:
+        raise _refused(file, contract, wrong)
     return row, replace(given, device=effort.device or given.device), how
 
 
@@ -126,8 +159,13 @@ def run_contract(
     if shipped is not None and not effort.device:
         given = replace(given, device=shipped.declared.device)
     own = shipped.operation if shipped is not None and base(shipped.operation) == contract.scope.operation else ""
-    run = limited(row, function or find(kernel), contract, given, how, own)
-    signals = signatures.evaluate(run, contract.violations)
+    foreign = shipped is None and function is None
+    called = function or find(kernel)
+    with tampering.watching(foreign):
+        run = limited(row, called, contract, given, how, own)
+        if foreign:
+            _foreign(run, kernel)
+        signals = signatures.evaluate(run, contract.violations)
     _shown(run, signals)
     for one in parts.unchecked(contract):
         run.find("part_unchecked", part=one)
@@ -143,6 +181,14 @@ def run_contract(
         "contract": about, **found, "evidence": sampling.evidence(run), "signatures": [s.data() for s in signals],
         "raises": signatures.severity(signals, verdict), "calibration": calibrated, "machine": answer.machine(),
     }  # fmt: skip
+
+
+def _foreign(run: Run, kernel: str) -> None:
+    """What is asked of a kernel from elsewhere beside its class's check."""
+    harness.alone(run)
+    said = left(kernel)
+    if said:
+        run.notes.append(f"the kernel's module changes the process at import: {said}; kept from the oracle")
 
 
 _UNDER = ("fault_passes", "nothing_decided")
@@ -234,6 +280,8 @@ def _fault_here(row: KernelClass, pair: tuple[Function, Function], d: Declared) 
     bad, good = pair
     if row.id == "C-PRC-01" and t.unit_roundoff(d.accumulator) >= t.unit_roundoff("bfloat16"):
         return samples.narrower(bad), good
+    if bad is samples.attention_narrow and t.unit_roundoff(d.inputs) >= t.unit_roundoff("bfloat16"):
+        return samples.attention_coarse, good
     if bad is samples.matmul_by_batch and (
         d.determinism != "bitwise" or t.unit_roundoff(d.output) > t.unit_roundoff("float32")
     ):
@@ -271,5 +319,5 @@ def _loose(run: Run, given: Declared, contract: KernelContract) -> None:
                     factor=t.shown(factor),
                     limit=t.shown(limit.value),
                     derived=t.shown(derived.value),
-                    dims=f"{dims}",
+                    dims=shapes.named(dims),
                 )

@@ -11,14 +11,21 @@ A softmax that is declared `online` in B blocks takes exponentials against the m
 the maximum only rises, so their roundings together move its exponent by at most u (max - x), as one rounding does; F + 1 roundings a
 factor are new. What underflows meanwhile is at most 4 (n + 1)(B + 1) of the smallest normal number, in a sum of at least 1: twice
 that, relative, covers it. Milakov and Gimelshein, Online normalizer calculation for softmax (2018), is the recurrence (B = n).
+
+Exponentials of base 2 take `2^(y - max y)`, `y = x l`, l = log2(e), perhaps times a scale, in two roundings. y is rounded once, which moves the
+exponent by u (|x| + |max|) <= 2 u max|x|, however small x - max is: such a softmax does see a shift. l and the difference add
+`gamma_3 (max - x)`; a factor `2^((old - new) l)` of its own one more rounding of old - new, which add up to max - x. With
+`fma(x, l, -max l)` only `max l` is rounded, which is less. Where logits have 0 between them, |x| + |max| is no more than their span.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
+import torch
 from torch import Tensor
 
+from kcverify.conformance import merging, weighing
 from kcverify.conformance import tolerances as t
 from kcverify.conformance.model import Declared, Derivation, exact
 
@@ -26,7 +33,7 @@ EPSILON = 1e-5
 """Of the norms."""
 
 _F = t.FUNCTION_ROUNDOFFS
-_ONE, _HALF = Fraction(1), Fraction(1, 2)
+_NONE, _HALF = Fraction(0), Fraction(1, 2)
 
 
 def _up(value: float | Tensor) -> Fraction:
@@ -60,9 +67,8 @@ def _range(x: Tensor) -> Fraction:
     return _up((x.amax(-1) - x.amin(-1)).max())
 
 
-def vanishing(name: str) -> Fraction:
-    """Beyond this span `exp(-span)` is below the smallest normal number, which an error of `underflow` covers; 7/10 > ln 2."""
-    return (1 / t.smallest_normal(name)).numerator.bit_length() * Fraction(7, 10)
+def _largest(x: Tensor) -> Fraction:
+    return _up(x.abs().max())
 
 
 def exponential(off: Fraction, why: str) -> Derivation:
@@ -73,13 +79,30 @@ def exponential(off: Fraction, why: str) -> Derivation:
     return Derivation(value, (f"{why}: exponents off by a = {t.shown(off)}, amplified to a + a^2 = {t.shown(value)}",))
 
 
-def _exponents(span: Fraction, shift: Fraction, d: Declared) -> Derivation:
-    """Of `exp(x - max)`: the difference is rounded once, and was off by `shift` before."""
-    u, most = t.unit_roundoff(d.accumulator), vanishing(d.accumulator)
+def base_two(span: Fraction, top: Fraction, name: str) -> Fraction:
+    """What an exponent `(x - max) log2(e)` of logits up to `top` is off by, in units of x: `gamma_4 span + 2 u (1 + gamma_4) top`."""
+    u, four = t.unit_roundoff(name), t.gamma(4, name).value
+    assert four is not None
+    return four * span + 2 * u * (1 + four) * top
+
+
+def _exponents(span: Fraction, shift: Fraction, d: Declared, top: Fraction) -> Derivation:
+    """Of `exp(x - max)`: the difference is rounded once, and was off by `shift` before; |x| <= `top` counts in base 2."""
+    u, most = t.unit_roundoff(d.accumulator), weighing.vanishing(d.accumulator)
     kept = min(span, most)
     bounded = f"span {t.shown(kept)}" + (" (terms beyond vanish)" if kept < span else "")
     before = f", {t.shown(shift)} before" if shift else ""
+    if d.base == "2":
+        off = base_two(kept, top, d.accumulator)
+        return exponential(
+            shift + off, f"x log2(e) rounded, |x| <= {t.shown(top)}, then its difference, {bounded}{before}"
+        )
     return exponential(shift + kept * u, f"x - max rounded once, {bounded}{before}")
+
+
+def _of_base(d: Declared) -> int:
+    """Roundings more of a logarithm: by ln 2, itself rounded, where it is of base 2, and a maximum that was scaled."""
+    return 4 if d.base == "2" else 0
 
 
 def _parts(n: int, d: Declared) -> int:
@@ -104,9 +127,9 @@ def _sum_of_exponentials(e: Derivation, n: int, d: Declared) -> Derivation:
     return t.compound(said, e, t.gamma(_F + n - 1 + more, d.accumulator), lost)
 
 
-def softmax_at(span: Fraction, shift: Fraction, n: int, d: Declared) -> Derivation:
-    """Relative error of a row of n terms that span `span`, exponents off by `shift`: a term over the sum of all."""
-    e = _exponents(span, shift, d)
+def softmax_at(span: Fraction, shift: Fraction, n: int, d: Declared, top: Fraction = _NONE) -> Derivation:
+    """Relative error of a row of n terms up to `top` that span `span`, exponents off by `shift`: a term over the sum of all."""
+    e = _exponents(span, shift, d, top)
     more, _ = _rescaled(n, d)
     said = f"a term and the quotient, gamma(F + 2{f' + {more}' if more else ''})"
     term = t.compound(said, e, t.gamma(_F + 2 + more, d.accumulator))
@@ -116,15 +139,17 @@ def softmax_at(span: Fraction, shift: Fraction, n: int, d: Declared) -> Derivati
 def softmax(args: list[Tensor], d: Declared) -> Derivation:
     """Relative error of a softmax of the last dimension."""
     x = args[0]
-    return rounded(softmax_at(_range(x), Fraction(0), x.shape[-1], d), d)
+    return rounded(softmax_at(_range(x), _NONE, x.shape[-1], d, _largest(x)), d)
 
 
 def _logarithm(args: list[Tensor], d: Declared) -> Derivation:
     """Of `max + log(sum)` in the accumulator, against `1 + max|x| + ln n`: `|log(1 + r)| <= r / (1 - r)`, then log and sum."""
     x = args[0]
-    inner = _sum_of_exponentials(_exponents(_range(x), Fraction(0), d), x.shape[-1], d)
+    inner = _sum_of_exponentials(_exponents(_range(x), _NONE, d, _largest(x)), x.shape[-1], d)
     moved = t.quotient(t.NOTHING, inner, "logarithm of a sum off by r: at most r / (1 - r)")
-    return t.compound("logarithm and sum, gamma(F + 1)", moved, t.gamma(_F + 1, d.accumulator))
+    more = _of_base(d)
+    said = f"logarithm and sum, gamma(F + 1{f' + {more}' if more else ''})"
+    return t.compound(said, moved, t.gamma(_F + 1 + more, d.accumulator))
 
 
 def logsumexp(args: list[Tensor], d: Declared) -> Derivation:
@@ -148,7 +173,7 @@ def _variance(x: Tensor, d: Declared, epsilon: float = 0.0) -> Derivation:
     most `sqrt(2) p u kappa n V`, of the third half the square of that, and 3/2 > sqrt(2) covers `1 + O(u)`.
     """
     n = x.shape[-1]
-    if d.summation == "pairwise":
+    if d.summation in merging.TREES:
         return _merged(x, d, epsilon)
     p = n + 8 + 4 * t.ceil_log2(n)
     one, kappa = t.gamma(p, d.accumulator), _condition(x, epsilon)
@@ -162,45 +187,45 @@ def _variance(x: Tensor, d: Declared, epsilon: float = 0.0) -> Derivation:
     return t.compound(f"two passes or updates of {n} terms, gamma({p})", means, one)
 
 
-def _leaves(n: int, d: Declared) -> tuple[int, int]:
-    """Roundings p of a part's mean and height h of the balanced tree of parts, as declared; a part of one term has none."""
-    size = min(d.block, n)
-    return (0 if size == 1 else size + 8 + 4 * t.ceil_log2(size)), t.ceil_log2(_parts(n, d))
-
-
 def _merged(x: Tensor, d: Declared, epsilon: float) -> Derivation:
-    """Moments of parts, merged as a balanced tree: `(1 + 3/2 q + q^2 + 2 Q + Q^2)(1 + gamma(p + 2 h + 8)) - 1`.
+    """Moments of parts, merged as a tree: `(1 + 3/2 q + q^2 + 2 Q + Q^2)(1 + gamma(p + 2 h + 8)) - 1`.
 
-    Parts A and B give `m = m_A + (n_B / n)(m_B - m_A)` with n_B <= n_A, or the weighted mean, and `S = S_A + S_B + c (m_B - m_A)^2`,
-    c = n_A n_B / n (Chan, Golub and LeVeque, 1983); parts come by two passes or Welford's updates. With r^2 the mean square of
-    what a node holds, by induction a mean at height k is off by `e <= gamma(p + 4 k) r`: a merge averages the errors below it,
-    which are at most `(n_A / n) r_A + (n_B / n) r_B <= r`, and adds four roundings of what the same average bounds. In S every
-    term has at most 2 h + 7 roundings, and `c (e_A + e_B)^2 <= n_A e_A^2 + n_B e_B^2` (Cauchy and Schwarz). Summed over all merges
-    that is at most `h gamma(p + 4 h)^2 Σ x^2 = Q^2 n V`, since each of h levels holds every x once: Q = sqrt(h) gamma(p + 4 h) kappa.
-    The cross terms are at most 2 Q n V by the same inequality. q = gamma(p) kappa is of the parts, as in `_variance`. Sums of two
-    passes as balanced trees stay below. Counts must be exact: nothing once `n u >= 1/2`.
+    Parts A and B give the mean of `merging` and `S = S_A + S_B + c (m_B - m_A)^2`, c = n_A n_B / n (Chan, Golub and LeVeque, 1983);
+    parts come by two passes or Welford's updates. With R^2 the sum of squares that a node holds, its mean is off by
+    `sqrt(n) e <= K R` (`merging`). In S every term has at most 2 h + 7 roundings, and `c (e_A + e_B)^2 <= n_A e_A^2 + n_B e_B^2`
+    (Cauchy and Schwarz), whichever part is the larger one. Summed over all merges that is at most `h K^2 Σ x^2 = Q^2 n V`, since each
+    of h levels holds every x once: Q = sqrt(h) K kappa. The cross terms are at most 2 Q n V by the same inequality.
+    q = gamma(p) kappa is of the parts, as in `_variance`. Sums of two passes as balanced trees stay below.
     """
-    n = x.shape[-1]
-    p, h = _leaves(n, d)
-    counts, part, top = (t.gamma(k, d.accumulator) for k in (n, p, p + 4 * h))
-    if counts.value is None or part.value is None or top.value is None:
-        return t.larger(counts, t.larger(part, top))
-    kappa, root = _condition(x, epsilon), t.root_up(Fraction(h))
+    tree = merging.tree(x.shape[-1], d)
+    if isinstance(tree, Derivation):
+        return tree
+    part, top = t.gamma(tree.leaf, d.accumulator), tree.root
+    if part.value is None or top.value is None:
+        return t.larger(part, top)
+    kappa, root = _condition(x, epsilon), t.root_up(Fraction(tree.height))
     assert root is not None
     q, whole = part.value * kappa, root * top.value * kappa
-    said = f"{_parts(n, d)} parts merged at {h} levels, kappa = {t.shown(kappa)}: q = {t.shown(q)} of a part, Q = sqrt(h) gamma kappa"
+    said = f"{tree.said}, kappa = {t.shown(kappa)}: q = {t.shown(q)} of a part, Q = sqrt(h) K kappa"
     means = Derivation(
         Fraction(3, 2) * q + q**2 + 2 * whole + whole**2,
-        (*part.lines, *top.lines, f"{said} = {t.shown(whole)}: 3/2 q + q^2 + 2 Q + Q^2"),
+        tuple(dict.fromkeys((*part.lines, *top.lines, f"{said} = {t.shown(whole)}: 3/2 q + q^2 + 2 Q + Q^2"))),
     )
-    count = p + 2 * h + 8
-    return t.compound(f"moments of parts of {n} terms, gamma({count})", means, t.gamma(count, d.accumulator))
+    count = tree.leaf + 2 * tree.height + 8
+    return t.compound(f"moments of parts of {x.shape[-1]} terms, gamma({count})", means, t.gamma(count, d.accumulator))
 
 
-def _mean(n: int, d: Declared) -> Derivation:
+def _mean(x: Tensor, d: Declared) -> Derivation:
     """Of a mean and a difference from it, against mean|x|: a sum, or parts merged as a tree."""
-    p, h = _leaves(n, d) if d.summation == "pairwise" else (n, 0)
-    return t.gamma(p + 4 * h + 1, d.accumulator)
+    if d.summation not in merging.TREES:
+        return t.gamma(x.shape[-1] + 1, d.accumulator)
+    tree = merging.tree(x.shape[-1], d)
+    if isinstance(tree, Derivation):
+        return tree
+    sizes = x.abs().mean(-1)
+    flat = torch.where(sizes > 0, x.square().mean(-1).sqrt() / sizes, 1.0)
+    off = merging.within(tree, _up(flat.max())).size
+    return t.compound("mean of parts, and a difference from it", off, t.gamma(1, d.accumulator))
 
 
 def variance(args: list[Tensor], d: Declared) -> Derivation:
@@ -221,7 +246,7 @@ def _root(under: Derivation, why: str) -> Derivation:
 def layer_norm(args: list[Tensor], d: Declared) -> Derivation:
     """Of a layer norm, against `(|x - mean| + mean|x|) / sqrt(variance + epsilon)`: what is added up."""
     x = args[0]
-    mean = _mean(x.shape[-1], d)
+    mean = _mean(x, d)
     root = _root(_variance(x, d, EPSILON), "root of variance + epsilon")
     rest = t.gamma(_F + 3, d.accumulator)
     value = t.compound(
@@ -237,20 +262,39 @@ def rms_norm(args: list[Tensor], d: Declared) -> Derivation:
     return rounded(value, d)
 
 
-def attention(args: list[Tensor], d: Declared) -> Derivation:
-    """Scores by dot products, softmax, weights rounded to the operands' format, a product with the values.
+def _weights(args: list[Tensor], d: Declared, dot: Derivation, causal: bool) -> Derivation:
+    """Of the weights in every row that the arithmetic decides; a softmax does not see a shift.
 
-    A softmax does not see a shift: the scores' own error is what the exponents are off by, against their computed maximum.
+    The scores' own error is what the exponents are off by, against their computed maximum.
     """
+    q, k, v = args
+    n, rows = k.shape[-2], weighing.rows(q, k, v, d, causal)
+    assert rows is not None
+    assert dot.value is not None
+    found: list[Derivation] = []
+    if rows.scores is not None:
+        scores = _up(rows.scores)
+        off = dot.value * scores
+        said = (*dot.lines, f"scores of at most |q||k| / sqrt(d) = {t.shown(scores)}, off by {t.shown(off)}")
+        one = softmax_at(2 * scores + 2 * off, off, n, d, scores)
+        found.append(Derivation(one.value, (*said, *one.lines)))
+    if bool(rows.decided.any()):
+        one = softmax_at(_NONE, _NONE, n, d)
+        said = ("one score is above all others by more than every score is off by: weights 1 and 0 in every order",)
+        found.append(Derivation(one.value, (*dot.lines, *said, *one.lines)))
+    if not found:
+        why = "every row's scores are off by more than 1/8 of an exponent in some order of evaluation, and no score is above that"
+        return Derivation(None, (*dot.lines, f"{why}: no order decides the weights, whatever the kernel"))
+    return found[0] if len(found) == 1 else t.larger(*found)
+
+
+def attention(args: list[Tensor], d: Declared, causal: bool = False) -> Derivation:
+    """Scores by dot products, softmax, weights rounded to the operands' format, a product with the values."""
     q, k, _ = args
-    scores = _up((q.abs() @ k.abs().mT).max() / q.shape[-1] ** 0.5)
     dot, mix = t.gamma(q.shape[-1] + 2, d.accumulator), t.gamma(k.shape[-2], d.accumulator)
     if dot.value is None or mix.value is None:
         return Derivation(None, (*dot.lines, *mix.lines))
-    off = dot.value * scores
-    said = (*dot.lines, f"scores of at most |q||k| / sqrt(d) = {t.shown(scores)}, off by {t.shown(off)}")
-    weights = softmax_at(2 * scores + 2 * off, off, k.shape[-2], d)
-    weights = t.rounded_to(Derivation(weights.value, (*said, *weights.lines)), d.inputs)
+    weights = t.rounded_to(_weights(args, d, dot, causal), d.inputs)
     return rounded(t.compound("weights and their mixture of the values", weights, mix), d)
 
 
@@ -261,9 +305,10 @@ def divergence(args: list[Tensor], d: Declared) -> Derivation:
     whether taken of logits (log-sum-exp and two differences) or of p itself (its error and the logarithm's).
     """
     one, two = (_logarithm([x.nan_to_num(0.0, 0.0, 0.0)], d) for x in args)
-    weights = softmax_at(_range(args[0].nan_to_num(0.0, 0.0, 0.0)), Fraction(0), args[0].shape[-1], d)
+    x = args[0].nan_to_num(0.0, 0.0, 0.0)
+    weights = softmax_at(_range(x), _NONE, x.shape[-1], d, _largest(x))
     moved = t.quotient(t.NOTHING, weights, "logarithm of a probability: at most w / (1 - w)")
-    parts = t.gamma(2 * (_F + 2), d.accumulator)
+    parts = t.gamma(2 * (_F + 2 + _of_base(d)), d.accumulator)
     logs = t.plus(t.plus(t.larger(one, two), moved, "logarithms of logits or of p"), parts, "with their differences")
     u = t.constant(t.unit_roundoff(d.accumulator), "ln p - ln q rounded")
     sums = t.gamma(args[0].shape[-1] + 1, d.accumulator)

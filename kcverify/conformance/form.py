@@ -33,7 +33,8 @@ def fault(out: object, d: Declared) -> str:
         return f"a {printable(type(out).__name__)}, not a plain tensor"
     for wrong, said in (
         (out.is_nested, "a nested tensor"), (out.layout is not torch.strided, f"a tensor of layout {out.layout}"),
-        (out.is_quantized, "a quantised tensor"), (out.is_complex(), f"of complex numbers ({_short(out.dtype)})"),
+        (out.is_quantized, "a quantised tensor"),
+        (out.is_neg() and out.dtype.itemsize == 1, "a view whose sign is still to be applied"), (out.is_complex(), f"of complex numbers ({_short(out.dtype)})"),
     ):  # fmt: skip
         if wrong:
             return said

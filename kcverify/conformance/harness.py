@@ -8,19 +8,26 @@ comparison is repeated with zeros, a constant and a copy of the input, and one t
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from kcverify.conformance import form, reach, surroundings
+from kcverify.conformance import form, probes, reach, shapes, surroundings, tampering
 from kcverify.conformance.model import Declared, Derivation, Reading, Run, Verdict, exact
-from kcverify.conformance.operations import Operation, dtype, underflow
+from kcverify.conformance.operations import BY_NAME, Operation, dtype, underflow
+from kcverify.conformance.operations import result as result_dimensions
 from kcverify.conformance.tolerances import evaluate, unit_roundoff
 
 Refusals = (Exception, SystemExit)
 """A kernel is somebody else's code: whatever it raises becomes a finding."""
+
+
+class StrayError(Exception):
+    """What a kernel raised that is no exception of a program: it would pass every handler up to the interpreter's own."""
+
 
 _ORACLE = Fraction(1, 2**52)
 HELD, HELD_SIZE = 3, 2**16
@@ -36,8 +43,13 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     """Equal in type, shape and every bit, NaN included."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    left, right = a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)
+    left, right = (plain(x).contiguous().reshape(-1).view(torch.uint8) for x in (a, b))
     return bool(torch.equal(left, right))
+
+
+def plain(x: Tensor) -> Tensor:
+    """The numbers alone: no gradient, no sign or conjugate that is still to be applied."""
+    return x.detach().resolve_conj().resolve_neg()
 
 
 def poison(
@@ -77,9 +89,10 @@ def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | No
     other = form.format_fault(out, run.declared, run.operation == "cast")
     if other:
         run.find("output_form", reason=other)
-    copy = out.detach().clone()
-    if result is not None and tuple(copy.shape) != tuple(result):
-        run.find("output_form", reason=f"shape {tuple(copy.shape)}, not {tuple(result)}")
+    copy = plain(out).clone()
+    wanted = _wanted(run, args) if result is None else tuple(result)
+    if wanted is not None and tuple(copy.shape) != wanted:
+        run.find("output_form", reason=f"shape {tuple(copy.shape)}, not {wanted}")
         return None
     _later(run, out, copy, args)
     if any(not same_bits(old, kept) for old, kept, _ in run.held):
@@ -89,28 +102,76 @@ def call(run: Run, args: list[Tensor], result: torch.Size | tuple[int, ...] | No
     return copy.to("cpu")
 
 
+def _wanted(run: Run, args: list[Tensor]) -> tuple[int, ...] | None:
+    """The result's shape, None for an operation without a row."""
+    operation = BY_NAME.get(run.operation)
+    if operation is None:
+        return None
+    dims = sizes(operation, args)
+    return tuple(dims[name] for name in result_dimensions(operation))
+
+
 def invoke(run: Run, args: list[Tensor]) -> object:
-    """What the kernel returns. Settings of the process that it leaves changed hold for its own calls alone."""
-    ours = surroundings.read()
+    """What the kernel returns. Settings of the process that it leaves changed hold for its own calls alone, names for none.
+
+    Both are a finding.
+    """
+    changes, undo, read, put = tampering.changes, tampering.undo, surroundings.read, surroundings.put
+    ours, names = read(), tampering.snapshot()
     if run.left is not None:
-        surroundings.put(run.left)
+        put(run.left)
     try:
         return run.kernel(*args)
+    except (*Refusals, KeyboardInterrupt):
+        raise
+    except BaseException as stray:
+        raise StrayError(f"{form.printable(type(stray).__name__)}: {form.reason(stray)}") from None
     finally:
-        left = surroundings.read()
-        surroundings.put(ours)
+        replaced = changes(names)
+        undo(replaced)
+        left = read()
+        put(ours)
         run.left = None if left == ours else left
-        if run.left is not None:
-            run.notes.append(f"the kernel changes the process: {left.differing(ours)}; kept from the oracle")
+        said = [x for x in (left.differing(ours), tampering.said(replaced)) if x]
+        if said:
+            run.find("process_changed", what="; ".join(said))
+            run.notes.append(f"the kernel changes the process: {'; '.join(said)}; kept from the oracle")
 
 
 def restore(run: Run, args: list[Tensor], given: list[Tensor]) -> None:
-    """Operands as they were, their change a finding."""
-    changed = [(x, old) for x, old in zip(args, given, strict=True) if not same_bits(x, old)]
-    for x, old in changed:
-        x.data = old
+    """Operands as they were, their change a finding: numbers, shape, class, and whether gradients are kept."""
+    changed = False
+    for x, old in zip(args, given, strict=True):
+        if type(x) is not Tensor:
+            x.__class__ = Tensor
+            changed = True
+        if x.requires_grad or x.grad is not None:
+            x.grad = None
+            x.detach_()
+            changed = True
+        if not same_bits(x, old):
+            x.data = old
+            changed = True
     if changed:
         run.find("inputs_changed", shapes=_shapes(given))
+
+
+def alone(run: Run) -> None:
+    """A call from a thread of its own, with nothing of the check above it: a kernel that looks there finds no oracle to copy."""
+    operation = BY_NAME.get(run.operation)
+    if operation is None or run.protocol.late:
+        return
+    dims = shapes.middle(operation, run.protocol, k=32, m=4, n=8)
+    args = probes.draw(
+        "normal", operation.shapes(dims), run.declared.operands, probes.generator(run.protocol.seed, 101)
+    )
+    whole = run.kernel
+    with ThreadPoolExecutor(1) as apart:
+        run.kernel = lambda *given: apart.submit(whole, *given).result()
+        try:
+            compare(run, operation, args, "called from a thread of its own")
+        finally:
+            run.kernel = whole
 
 
 def _later(run: Run, out: Tensor, copy: Tensor, args: list[Tensor]) -> None:
@@ -185,12 +246,18 @@ def compare(
 
 
 def within_range(run: Run, operation: Operation, wides: list[Tensor], expected: Tensor) -> Tensor:
-    """Which results are compared: not those where the declared formats overflow, which are counted."""
+    """Which results are compared: not those where the declared formats overflow, nor rows that no arithmetic decides; both are noted."""
     kept = reach.inside(operation, wides, expected, run.declared)
     if not bool(kept.all()):
         d = run.declared
         run.notes.append(f"results beyond the range of {d.accumulator} sums or of {d.output} are not compared")
-    return kept
+    left = reach.undecided(operation, wides, run.declared)
+    if left is None:
+        return kept
+    run.notes.append(
+        "rows whose weights no order of evaluation decides are not compared: scores are off by more than they differ"
+    )
+    return kept & ~left
 
 
 def _beyond(operation: Operation, wides: list[Tensor], d: Declared) -> Tensor | None:

@@ -24,9 +24,10 @@ from kcverify.conformance import tolerances as t
 from kcverify.conformance.model import Declared, Derivation
 from kcverify.conformance.operations import BY_NAME, weight_size
 from kcverify.diagnostics import input_error
+from kcverify.exact import decimal_up
 from kcverify.measure.data import load_data
 from kcverify.measure.kernels import multiply
-from kcverify.measure.model import forward
+from kcverify.measure.model import Model
 from kcverify.measure.sides import Basis, FileSide, KernelSide, open_pair
 from kcverify.resources import data_path
 from kcverify.runtime.report import number
@@ -102,10 +103,15 @@ def attested(basis: Basis, declared: Declared | None = None) -> Attested:
     assert root is not None
     value = peak * root * room + (terms + 2) * t.smallest_normal("float32")
     lines = (
-        *factor.lines, f"largest row of the head, with the norm's gain: {float(peak):.4g}",
-        f"sqrt({terms}) and the rounding of the norm: {float(value):.4g} logits",
+        *factor.lines, f"largest row of the head, with the norm's gain: {shown_up(peak)}",
+        f"sqrt({terms}) and the rounding of the norm: {shown_up(value)} logits",
     )  # fmt: skip
     return Attested(value, lines)
+
+
+def shown_up(value: Fraction) -> str:
+    """Four digits, rounded up."""
+    return decimal_up(value, 4)
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ def measured(reference: KernelSide, candidate: KernelSide, batches: Sequence[Ten
             return multiply(one.kernel, x, one.packed[name])
 
         with torch.no_grad():
-            base = forward(one.model, linear, ids, torch.float32).double()
+            base = one.model.logits(linear, ids).double()
             swapped = multiply(other.kernel, found["x"], other.packed[other.model.head]).double()
             every = candidate.logits(ids).double()
         one_, all_ = ((x - base).abs().amax(-1).nan_to_num(torch.inf, torch.inf) for x in (swapped, every))
@@ -146,8 +152,9 @@ def measured(reference: KernelSide, candidate: KernelSide, batches: Sequence[Ten
 
 
 def _basis(side: KernelSide) -> Basis:
-    if side.basis is None:
-        raise input_error("head_unbounded", kernel=side.name, reason="only the shipped models show their weights")
+    if side.basis is None or not isinstance(side.basis.model, Model):
+        reason = "only the shipped models show the norm before their head"
+        raise input_error("head_unbounded", kernel=side.name, reason=reason)
     return side.basis
 
 

@@ -8,16 +8,17 @@ import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kcverify.codes import BY_SLUG
-from kcverify.conformance import answer
+from kcverify.conformance import answer, memory
 from kcverify.conformance.contract import prepared, run_contract, select
 from kcverify.conformance.forks import child, server
+from kcverify.conformance.form import printable
 from kcverify.conformance.kernels import BY_NAME, find
 from kcverify.conformance.kernels import Row as Kernel
 from kcverify.conformance.model import Verdict
@@ -114,32 +115,47 @@ def kernels_of(text: str, file: str) -> tuple[KernelContract, ...]:
     return elaborate_file(read(Source(file, text), report), report, parameters={}).kernels
 
 
-def _lost(reason: str, class_id: str, operation: str, kernel: str) -> dict[str, Any]:
-    slow = reason.startswith("no answer")
-    verdict = Verdict.INCONCLUSIVE if slow else Verdict.VIOLATION
-    return answer.crashed(class_id, operation, kernel, diagnosis("kernel_crashed", {"reason": reason}), verdict)
+@dataclass(frozen=True)
+class Lost:
+    """Why a process gave no answer: a code and what it says."""
+
+    slug: str
+    said: dict[str, object]
 
 
-def _apart(job: dict[str, Any], limit: int, environment: dict[str, str]) -> dict[str, Any] | str:
+def _lost(one: Lost, class_id: str, operation: str, kernel: str) -> dict[str, Any]:
+    """A crash is a violation; a kernel that was not seen to the end is neither that nor within its tolerance."""
+    verdict = Verdict.VIOLATION if one.slug == "kernel_crashed" else Verdict.INCONCLUSIVE
+    return answer.crashed(class_id, operation, kernel, diagnosis(one.slug, one.said), verdict)
+
+
+def _apart(job: dict[str, Any], limit: int, environment: dict[str, str]) -> dict[str, Any] | Lost:
     """The answer of a process, or why there is none. Raises InputError for what the process says is wrong with its input."""
-    with tempfile.TemporaryDirectory() as folder:
+    shipped = "row" in job or job["kernel"] in BY_NAME
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         where = Path(folder)
         ended = _ended(where, job, limit, environment)
         last = _last_line(where / "said")
         found = _answer(where / "answer.json")
-        imported = "row" in job or job["kernel"] in BY_NAME or (where / "imported").exists()
-    if isinstance(found, dict):
-        if "fault" in found:
+        gone = not where.is_dir()
+        imported = shipped or gone or (where / "imported").exists()
+    if found is not None and "refused" in found:
+        code = BY_SLUG[found["refused"]]
+        raise InputError(Diagnostic(code, found["message"], hint=code.fix))
+    if found is not None and "fault" in found:
+        if shipped:
             raise RuntimeError(found["fault"])
-        if "refused" in found:
-            code = BY_SLUG[found["refused"]]
-            raise InputError(Diagnostic(code, found["message"], hint=code.fix))
+        return Lost("check_disturbed", {"reason": printable(str(found["fault"]))})
+    if found is not None:
         return found
-    slow = f"no answer in {limit if imported else min(limit, IMPORT_LIMIT)} s"
-    reason = slow if ended is None else _reason(ended, last)
+    if gone:
+        return Lost("check_disturbed", {"reason": "the folder of its answer is gone"})
+    if ended is None and imported:
+        return Lost("kernel_slow", {"seconds": limit})
+    reason = f"no answer in {min(limit, IMPORT_LIMIT)} s" if ended is None else _reason(ended, last)
     if not imported:
         raise input_error("kernel_not_imported", kernel=job["kernel"], reason=reason)
-    return reason
+    return Lost("kernel_crashed", {"reason": reason})
 
 
 def _ended(where: Path, job: dict[str, Any], limit: int, environment: dict[str, str]) -> int | None:
@@ -163,11 +179,19 @@ def _last_line(said: Path) -> str:
 
 
 def _answer(path: Path) -> dict[str, Any] | None:
-    """The answer that a process wrote whole; it is put in its place at once."""
-    if not path.is_file():
+    """The answer that a process wrote whole; it is put in its place at once. None where there is none, or another hand wrote it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    if not isinstance(found, dict):
+        return None
+    whole = "fault" in found or ("refused" in found and found["refused"] in BY_SLUG) or set(found) >= _KEYS
+    return found if whole else None
+
+
+_KEYS = {"class", "operation", "kernel", "verdict", "declared", "worst", "readings", "findings", "notes"}
+"""Keys of every answer about a kernel."""
 
 
 def _reason(code: int, last: str) -> str:
@@ -182,6 +206,8 @@ def main(out: str, job: dict[str, Any]) -> None:
         if "row" in job:
             found = survey_here(BY_NAME[job["row"]], BY_ID[job["class"]])
         else:
+            if job["kernel"] not in BY_NAME:
+                memory.bound()
             find(job["kernel"])
             Path(out).with_name("imported").touch()
             effort = Effort(**job["effort"])

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend
 
 from kcverify.conformance import adapters as a
-from kcverify.conformance import dynamic4, grouped, samples, surroundings
+from kcverify.conformance import dynamic4, grouped, samples, surroundings, tampering
 from kcverify.conformance.form import printable, reason
 from kcverify.conformance.later import Later, missing
 from kcverify.conformance.model import Declared, Function, Protocol
@@ -206,7 +206,11 @@ def _library(library: str, name: str) -> Row:
 
 
 _SCALE = ": scales by 6.200124e-05 for 1/127^2 = 6.2000124e-05, off by 1.8e-5"
-_NOTES = {("bitsandbytes", "int8"): _SCALE, ("bitsandbytes", "linear8"): f", Linear8bitLt{_SCALE}"}
+_NOTES = {
+    ("bitsandbytes", "int8"): _SCALE,
+    ("bitsandbytes", "linear8"): f", Linear8bitLt{_SCALE}",
+    ("bitsandbytes", "linear8_outliers"): f", Linear8bitLt, columns of outliers of 6 and more apart{_SCALE}",
+}
 LIBRARIES: tuple[Row, ...] = (
     *(_library(library, name) for library, name in LIBRARY_FORMATS),
     *(
@@ -298,8 +302,8 @@ BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
 SURVEY: tuple[tuple[Row, KernelClass], ...] = tuple((k, c) for k in ROWS for c in CLASSES if k.applies(c))
 
 
-_LEFT: dict[str, surroundings.Settings] = {}
-"""Settings of the process as a module's first import left them: later ones run nothing of it."""
+_LEFT: dict[str, tuple[surroundings.Settings, tuple[tampering.Change, ...]]] = {}
+"""Settings and names of the process as a module's first import left them: later ones run nothing of it."""
 
 
 def find(name: str) -> Function:
@@ -312,20 +316,39 @@ def find(name: str) -> Function:
     module, path = split(name)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    ours = surroundings.read()
+    with tampering.watching(not module.startswith(_OWN)):
+        ours, names = surroundings.read(), tampering.snapshot()
+    replaced: tuple[tampering.Change, ...] = ()
     try:
         found: object = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-        own = _LEFT.setdefault(module, surroundings.read())
-    except (Exception, SystemExit) as error:  # a module of the user's may raise anything
+        replaced = tampering.changes(names)
+        own, put_there = _LEFT.setdefault(module, (surroundings.read(), replaced))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module of the user's may raise anything
         said = f"{printable(type(error).__name__)}: {reason(error)}"
         raise input_error("kernel_not_found", kernel=name, reason=said) from error
     finally:
+        tampering.undo(replaced or tampering.changes(names))
         surroundings.put(ours)
     if not callable(found):
         raise input_error("kernel_not_found", kernel=name, reason="not callable")
-    return found if own == ours else surroundings.within(found, own)
+    return found if own == ours and not put_there else surroundings.within(found, own, put_there)
+
+
+_OWN = "kcverify."
+"""Modules whose kernels are not watched."""
+
+
+def left(name: str) -> str:
+    """What the module of `module:function` changed about the process when it was imported, in words."""
+    known = _LEFT.get(name.partition(":")[0])
+    if known is None:
+        return ""
+    settings, replaced = known
+    return "; ".join(x for x in (settings.differing(surroundings.read()), tampering.said(replaced)) if x)
 
 
 def split(name: str) -> tuple[str, str]:

@@ -79,7 +79,8 @@ class Reading:
 class Declared:
     """What a kernel is declared to be: formats, behaviour words, device. `formats` are of operands that differ, in order.
 
-    `block` is how many terms a part has where `summation` is online, or pairwise over moments.
+    `block` is how many terms a part has where `summation` is online, cascade, or pairwise over moments; `lanes`, in how many
+    interleaved sums at most a cascade takes them; `base`, of which power the exponentials are, e or 2.
     """
 
     inputs: str = "float32"
@@ -93,6 +94,8 @@ class Declared:
     formats: tuple[str, ...] = ()
     device: str = "cpu"
     block: int = 1
+    lanes: int = 1
+    base: str = "e"
 
     @property
     def operands(self) -> str | tuple[str, ...]:
@@ -192,6 +195,7 @@ BREAKS = frozenset(
         "output_form",
         "result_cached",
         "signature_seen",
+        "process_changed",
     }
 )
 """Findings that are violations by themselves."""

@@ -152,7 +152,7 @@ ROWS: tuple[Operation, ...] = (
     ),
     Operation(
         "causal_attention", ("m", "n", "k"), _attention_shapes, lambda q, k, v: _causal(q, k) @ v,
-        lambda q, k, v: _causal(q, k) @ v.abs(), errors.attention, "n",
+        lambda q, k, v: _causal(q, k) @ v.abs(), partial(errors.attention, causal=True), "n",
         lambda q, k, v: (_causal(q.float(), k.float()) @ v.float()).to(q.dtype), rowwise=False,
     ),
     Operation(
@@ -191,13 +191,17 @@ def weight_size(row: Kernel, w: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Stored:
-    """A weight in a format: the matrices that its kernel multiplies, and what it rounds relative to, `[N, K]` of float32."""
+    """A weight in a format: the matrices that its kernel multiplies, and what it rounds relative to, `[N, K]` of float32.
+
+    `apart` where columns with an outlier in any row are multiplied apart, in the operands' format: rows depend on each other.
+    """
 
     name: str
     weights: Callable[[Tensor], Tensor]
     inputs: Callable[[Tensor], Tensor]
     size: Callable[[Tensor], Tensor]
     unfused: Callable[[Tensor, Tensor], Tensor] | None = None
+    apart: bool = False
 
 
 def packed(row: Stored) -> Operation:
@@ -217,10 +221,15 @@ def packed(row: Stored) -> Operation:
         """A zero and a scale for each weight, and a scale for each sum: four roundings more than a sum has."""
         inner = t.gamma(args[0].shape[-1] + 4, d.accumulator)
         said = (*inner.lines, "k products and sums, and four roundings of weights, zeros and scales")
-        return errors.rounded(Derivation(inner.value, said), d)
+        found = errors.rounded(Derivation(inner.value, said), d)
+        return (
+            errors.rounded(found, d) if row.apart else found
+        )  # a part's result, or a weight, is rounded before they are added
 
     name = f"linear:{row.name}"
-    return Operation(name, ("m", "n", "k"), _linear_shapes, oracle, magnitude, tolerance, "k", row.unfused)
+    return Operation(
+        name, ("m", "n", "k"), _linear_shapes, oracle, magnitude, tolerance, "k", row.unfused, rowwise=not row.apart
+    )
 
 
 def _of_kernel(row: Kernel) -> Stored:
@@ -236,7 +245,8 @@ def _elsewhere(library: str, name: str, unfused: str = "") -> Stored:
         found: Tensor = weights(w)
         return found.double().abs()
 
-    return Stored(f"{library}_{name}", weights, inputs, size, Later(place, unfused, name) if unfused else None)
+    steps = Later(place, unfused, name) if unfused else None
+    return Stored(f"{library}_{name}", weights, inputs, size, steps, name.endswith("_outliers"))
 
 
 def _dynamic(name: str) -> Stored:
@@ -247,7 +257,7 @@ def _dynamic(name: str) -> Stored:
 
 LIBRARY_FORMATS = (
     *(("torchao", name) for name in ("int8", "w8a8", "w8a8_narrow", "fp8", "int4", "a8int4")),
-    *(("bitsandbytes", name) for name in ("nf4", "fp4", "int8", "linear8")),
+    *(("bitsandbytes", name) for name in ("nf4", "fp4", "int8", "linear8", "linear8_outliers")),
 )
 """Formats of torchao and bitsandbytes, where those are installed."""
 
@@ -268,6 +278,15 @@ NAMES = (*BY_NAME, "embedding", "scatter", "all_reduce")
 def base(name: str) -> str:
     """`linear` of `linear:int8`."""
     return name.partition(":")[0]
+
+
+def result(operation: Operation) -> tuple[str, ...]:
+    """Dimensions of the result by name: rows, then the last dimension of the last operand that is not summed over."""
+    if operation.name == "sum":
+        return ()
+    if operation.name in ("logsumexp", "variance", "kl"):
+        return ("m",)
+    return ("m", "k") if operation.name.endswith("attention") else ("m", "n")
 
 
 def underflow(operation: Operation, args: list[Tensor], d: Declared) -> float:

@@ -51,7 +51,9 @@ def reduction(run: Run) -> None:
             for by, limit in spread_limits(x.shape[-1], run):
                 value = spread_of(kept, x, floor, by)
                 run.read(
-                    Reading(f"spread over {len(kept)} orders, {name}", value, limit, f"{dims}", Fraction(1, 2**40))
+                    Reading(
+                        f"spread over {len(kept)} orders, {name}", value, limit, shapes.named(dims), Fraction(1, 2**40)
+                    )
                 )
 
 

@@ -181,7 +181,11 @@ def freivalds(run: Run, operation: Operation, size: int = FREIVALDS) -> None:
     room = (a.abs() @ right.abs().sum(1))[:, None]
     error = harness.wide(out) @ signs - a @ (right @ signs)
     value = harness.ratio(error, room, dims["n"] * underflow(operation, [a, b], d))
-    run.read(Reading("Freivalds, 8 vectors of signs", value, limit, f"{dims}", harness.oracle_slack(operation, [a, b])))
+    run.read(
+        Reading(
+            "Freivalds, 8 vectors of signs", value, limit, shapes.named(dims), harness.oracle_slack(operation, [a, b])
+        )
+    )
     if limit.value is None:
         return
     floor = float(limit.value) * float(room.mean())
@@ -189,7 +193,7 @@ def freivalds(run: Run, operation: Operation, size: int = FREIVALDS) -> None:
         f"a single element off by less than {floor:.3g} is not seen" if floor else "every single wrong element is seen"
     )
     escape = "a row wrong by more escapes all 8 vectors with probability at most 2^-8"
-    run.notes.append(f"Freivalds at {dims}, sensitivity floor: {said}; {escape}")
+    run.notes.append(f"Freivalds at {shapes.named(dims)}, sensitivity floor: {said}; {escape}")
 
 
 def cancellation(run: Run) -> None:

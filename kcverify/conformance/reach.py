@@ -1,4 +1,4 @@
-"""Results whose sums or whose own size leave the range of a declared format: there an overflow is right, and no bound holds."""
+"""Results that are not compared: their sums or own size leave the range of a declared format, or no order of evaluation decides them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kcverify.conformance import weighing
 from kcverify.conformance.model import Declared
 from kcverify.conformance.operations import Operation, base
 from kcverify.conformance.probes import DTYPES
@@ -46,3 +47,12 @@ def inside(operation: Operation, args: list[Tensor], expected: Tensor, d: Declar
     peak = _PEAKS.get(base(operation.name), operation.magnitude)(*args)
     sums = torch.broadcast_to(peak * _ROOM <= largest(d.accumulator), expected.shape)
     return (sums & (expected.abs() * _ROOM <= largest(d.output))) | ~torch.isfinite(expected)
+
+
+def undecided(operation: Operation, args: list[Tensor], d: Declared) -> Tensor | None:
+    """Rows `[m, 1]` in which conforming orders of evaluation differ by more than any bound says; None where there are none."""
+    name = base(operation.name)
+    if not name.endswith("attention"):
+        return None
+    found = weighing.open_rows(args[0], args[1], args[2], d, name == "causal_attention")
+    return found if bool(found.any()) else None

@@ -73,7 +73,7 @@ def load(path: str) -> dict[str, Any]:
     wrong = [key for key, value in texts.items() if not isinstance(value, str)]
     if wrong:
         raise input_error("entry_invalid", file=path, reason=f"its {wrong[0]} is no text")
-    said = _contradiction(found["readings"], found["verdict"])
+    said = _contradiction(found["readings"], found["verdict"]) or _elsewhere(found)
     if said:
         raise input_error("entry_invalid", file=path, reason=said)
     return found
@@ -99,14 +99,38 @@ def _contradiction(readings: list[Any], verdict: str) -> str:
             allowed = _follows(one["value"], one["slack"], one["tolerance"]["exact"])
             if one["verdict"] not in allowed or not isinstance(one["name"], str):
                 return f"reading {i + 1} does not say what follows from its numbers: {min(allowed)}"
+            if not _rounded(one["tolerance"]):
+                return f"the tolerance of reading {i + 1} is another number than the fraction beside it"
         except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
             return f"reading {i + 1} has no name, value, slack and tolerance"
+    if len({one["name"] for one in readings}) < len(readings):
+        return "two readings have one name"
     worst = {one["verdict"] for one in readings}
     if verdict == "within_tolerance" and worst - {verdict}:
         return f"it is {verdict}, but a reading is {min(worst - {verdict})}"
     if "violation" in worst and verdict == "inconclusive":
         return "it is inconclusive, but a reading is violation"
     return ""
+
+
+def _rounded(tolerance: Mapping[str, Any]) -> bool:
+    """Whether the double of a tolerance is that of its fraction."""
+    exact, value = tolerance["exact"], tolerance["value"]
+    return value is None if exact is None else type(value) in (int, float) and value == float(Fraction(exact))
+
+
+def _elsewhere(found: Mapping[str, Any]) -> str:
+    """Why the measurement and the tolerance at the head of an entry are not those of a reading, empty where they are."""
+    seen, tolerance = found["measurement"], found["tolerance"]
+    if seen is None and tolerance is None and not found["readings"]:
+        return ""
+    keys = ("name", "value", "slack", "where")
+    if isinstance(seen, dict) and any(
+        r["tolerance"] == tolerance and all(k in seen and k in r and r[k] == seen[k] for k in keys)
+        for r in found["readings"]
+    ):
+        return ""
+    return "its measurement and tolerance are those of no reading"
 
 
 def _follows(value: float | None, slack: float, exact: str | None) -> set[str]:
@@ -129,6 +153,15 @@ def _limit(reading: Mapping[str, Any]) -> Any:
     return reading["tolerance"].get("value") if reading else None
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _slugs(one: Mapping[str, Any]) -> list[str]:
+    found = one["findings"] if isinstance(one["findings"], list) else []
+    return sorted(str(f.get("slug")) for f in found if isinstance(f, dict))
+
+
 def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) -> dict[str, Any]:
     """What differs between two entries of one contract and kernel. Raises InputError: `entry_invalid`."""
     for key in ("class", "operation", "kernel"):
@@ -140,14 +173,18 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], names: tuple[str, str]) 
     if len(digests) > 1:
         raise input_error("entry_invalid", file=names[1], reason="it is about another text of the contract")
     pairs = [
-        (f"machine: {k}", a["machine"].get(k), b["machine"].get(k)) for k in sorted({*a["machine"], *b["machine"]})
+        (f"{part}: {k}", x.get(k), y.get(k))
+        for part in ("machine", "declared")
+        for x, y in [(_mapping(a.get(part)), _mapping(b.get(part)))]
+        for k in sorted({*x, *y})
     ]
+    pairs += [(key, a.get(key), b.get(key)) for key in ("seed", "distributions")]
     left, right = ({str(r.get("name")): r for r in x["readings"] if isinstance(r, dict)} for x in (a, b))
     for name in dict.fromkeys((*left, *right)):
         one, other = left.get(name, {}), right.get(name, {})
         pairs.append((name, one.get("value"), other.get("value")))
         pairs.append((f"{name}: tolerance", _limit(one), _limit(other)))
-    pairs.append(("verdict", a["verdict"], b["verdict"]))
+    pairs += [("findings", _slugs(a), _slugs(b)), ("verdict", a["verdict"], b["verdict"])]
     rows = [{"name": n, "a": x, "b": y} for n, x, y in pairs if x != y]
     return {
         "contract": a["contract"].get("name"), "kernel": a["kernel"], "same_verdict": a["verdict"] == b["verdict"],

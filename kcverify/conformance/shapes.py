@@ -131,3 +131,8 @@ def middle(operation: Operation, protocol: Protocol, **wanted: int) -> Dims:
     for name, (low, high) in found.items():
         out[name] = min(max(wanted.get(name, 12), low), high)
     return allowed(fitting(out, found), found, protocol.requires)
+
+
+def named(dims: Mapping[str, int]) -> str:
+    """Sizes in words: `m=48, k=1024`."""
+    return ", ".join(f"{name}={size}" for name, size in dims.items())

@@ -81,15 +81,14 @@ def _grows(run: Run, one: Signature) -> Found:
     operation = _operation(run)
     if operation is None or one.dimension not in operation.dims:
         return None, f"{run.operation} has no dimension {one.dimension}", ()
-    rows = ladder(run, operation, one.dimension)
+    count = replicates(run.protocol.confidence)
+    drawn = _drawn(run, operation, one.dimension, count)
+    rows = _ladder(run, drawn)
     if len(rows) < 2:
         return None, "one size only", rows
     beyond = any(r["residual"] is None or (r["limit"] is not None and r["residual"] > r["limit"]) for r in rows)
-    count = replicates(run.protocol.confidence)
     small, large = rows[0]["size"], rows[-1]["size"]
-    first, last = ([residual(run, operation, one.dimension, s, i)[0] for i in range(count)] for s in (small, large))
-    top = max(inf if x is None else float(x) for x in first)
-    least = min(inf if x is None else float(x) for x in last)
+    top, least = max(_sizes(drawn[small])), min(_sizes(drawn[large]))
     grown = least > top
     said = f"at most {top:.2g} in {count} draws at {one.dimension}={small}, at least {least:.2g} in {count} at {one.dimension}={large}"
     kept = [name for name in COERCED if rows[0]["coerced"].get(name) is not None and _explained(rows, name)]
@@ -130,20 +129,38 @@ def _at(run: Run, operation: Operation, dimension: str, wanted: int) -> dict[str
     return shapes.middle(operation, run.protocol, **{"m": 2, "n": 4, "k": 16, dimension: wanted})
 
 
-def ladder(run: Run, operation: Operation, dimension: str) -> tuple[dict[str, Any], ...]:
-    """Residual at every size, the worst of ones and of normal draws; the limit, and what other accumulators would allow."""
+Drawn = dict[int, list[tuple[Fraction | None, Fraction | None]]]
+"""By size, the residual and the limit of each draw."""
+
+
+def _drawn(run: Run, operation: Operation, dimension: str, count: int) -> Drawn:
+    """Draws at every size of the ladder and at both ends of the declared range, from 8 on."""
     low, high = shapes.ranges(operation, run.protocol)[dimension]
     sizes = sorted({low, high, *(size for size in LADDER if low <= size <= high)})
-    found: dict[int, dict[str, Any]] = {}
+    found: Drawn = {}
     for wanted in (size for size in sizes if size >= min(8, high)):
         size = _at(run, operation, dimension, wanted)[dimension]
-        value, limit = residual(run, operation, dimension, wanted, 0)
+        found[size] = [residual(run, operation, dimension, wanted, i) for i in range(count)]
+    return dict(sorted(found.items()))
+
+
+def _sizes(draws: list[tuple[Fraction | None, Fraction | None]]) -> list[float]:
+    return [inf if value is None else float(value) for value, _ in draws]
+
+
+def _ladder(run: Run, drawn: Drawn) -> tuple[dict[str, Any], ...]:
+    """The largest residual of the draws at every size; the limit, and what other accumulators would allow."""
+    rows = []
+    for size, draws in drawn.items():
+        worst, limit = max(_sizes(draws)), next((x for _, x in draws if x is not None), None)
         bounds = {name: t.rounded_to(t.gamma(size, name), run.declared.output).value for name in COERCED}
-        found[size] = {
-            "size": size, "residual": None if value is None else float(value), "limit": None if limit is None else float(limit),
-            "coerced": {n: None if b is None else float(b) for n, b in bounds.items()},
-        }  # fmt: skip
-    return tuple(found[size] for size in sorted(found))
+        rows.append(
+            {
+                "size": size, "residual": None if worst == inf else worst, "limit": None if limit is None else float(limit),
+                "coerced": {n: None if b is None else float(b) for n, b in bounds.items()},
+            }
+        )  # fmt: skip
+    return tuple(rows)
 
 
 def _operands(run: Run, operation: Operation) -> list[Tensor]:

@@ -219,8 +219,10 @@ def _log2(value: Fraction) -> Fraction | None:
 def _binary(operator: str, left: Derivation, right: Derivation) -> Derivation:
     lines = (*left.lines, *right.lines)
     a, b = left.value, right.value
-    if a is None or b is None or (operator in "/%" and b == 0):
+    if a is None or b is None:
         return Derivation(None, lines)
+    if operator in "/%" and b == 0:
+        return Derivation(None, (*lines, f"{shown(a)} {operator} 0 is no number"))
     if operator == "^":
         small = b.denominator == 1 and abs(b) <= 200 and _bits(a) * abs(b) <= _MOST_BITS
         return Derivation(a ** int(b) if small and (a or b >= 0) else None, lines)

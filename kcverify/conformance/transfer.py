@@ -198,6 +198,7 @@ def shipped(basis: Basis) -> Product:
 def rest(plan: Plan, base: Basis, requests: Sequence[Request], seed: int = 0) -> Rest:
     """Measure on the requests, against the reference's own kernels."""
     reference = base.model
+    assert isinstance(reference, Model)  # the chain opens no other
     plain, actual = shipped(base), shipped(plan.basis)
     below = [name for name in reference.matrices if name != reference.head]
     every = perturbed(plan, seed)

@@ -110,6 +110,7 @@ ROWS: tuple[Trap, ...] = (
     *(Trap(_CPU, f"bitsandbytes {name}", "int4_weight", f"bitsandbytes.{name}", _WITHIN) for name in ("nf4", "fp4")),
     *(Trap(_CPU, f"4-bit weights by {name}, int8 inputs of torch", "int4_weight", f"dyn_quant_4bit.{name}", _WITHIN) for name in ("groups", "rows")),
     Trap(_CPU, "bitsandbytes Linear8bitLt scales by a constant that lost a digit", "w8a8_linear", "bitsandbytes.linear8"),
+    Trap(_CPU, "the same with columns of outliers kept apart", "w8a8_linear", "bitsandbytes.linear8_outliers"),
     Trap(_CPU, "grouped fp8 products have no processor kernel", "fp8_product", "scaled_grouped_mm", _WITHIN),
     Trap(f"{_R} 31", "scale_result is not a factor of the result", "e4m3_output", "scaled_mm.scale_result"),
     Trap(f"{_R} 31", "e4m3 out without it is right", "e4m3_output", "scaled_mm.e4m3", _WITHIN),

@@ -64,11 +64,11 @@ class Condition:
 FUNCTIONS: dict[str, int] = {
     "finite": 1, "shape": 1, "rank": 1, "contiguous": 1, "gamma": 2, "derived": 1, "unit_roundoff": 1, "abs": 1, "sqrt": 1,
     "log2": 1, "max": 2, "min": 2, "norm": 1, "denormals": 1, "exceptions": 1, "out_of_range": 1, "determinism": 1, "summation": 1,
-    "block": 1,
+    "block": 1, "lanes": 1, "base": 1,
 }  # fmt: skip
 """Functions of kernel contracts and how many arguments each takes. `gamma(k, format)` is `k u / (1 - k u)`; `derived(format)`
-is the operation's derived tolerance with sums in the format. The last six are declared with `==` and a word:
-`denormals(out) == preserve`, `block(out) == 512` with a number."""
+is the operation's derived tolerance with sums in the format. The last eight are declared with `==` and a word:
+`denormals(out) == preserve`, `block(out) == 512`, `lanes` and `base` with a number."""
 
 TESTS = frozenset({"finite", "contiguous"})
 """Functions that are true or false."""

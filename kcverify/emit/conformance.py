@@ -12,6 +12,9 @@ from kcverify.emit import svg
 from kcverify.emit.report import environment
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FLOOR = 640.0, 300.0, 70.0, 200.0, 14.0, 256.0
+_APART = 16.0
+"""Between the lines of two labels."""
+
 _DASHES = {"measured": "", "declared": "6 4", "coerced": "2 3"}
 
 
@@ -34,13 +37,23 @@ def _plot(index: int, signature: Mapping[str, Any]) -> dict[str, Any]:
     curves = [
         ("measured", "measured", [(r["size"], r["residual"]) for r in ladder]),
         ("declared limit", "declared", [(r["size"], r["limit"]) for r in ladder]),
-        *((f"{n} sums allow", "coerced", [(r["size"], r["coerced"][n]) for r in ladder]) for n in names),
+        *((f"{', '.join(alike)} sums allow", "coerced", list(line)) for line, alike in _alike(ladder, names).items()),
     ]
     return {
         "signature": signature,
         "names": names,
         "drawing": _drawing(f"growth-{index}", signature["signature"], curves),
     }
+
+
+def _alike(
+    ladder: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> dict[tuple[tuple[int, float | None], ...], list[str]]:
+    """Curves of coerced accumulators with the formats that they are about: two of one unit roundoff have one curve."""
+    found: dict[tuple[tuple[int, float | None], ...], list[str]] = {}
+    for name in names:
+        found.setdefault(tuple((r["size"], r["coerced"][name]) for r in ladder), []).append(name)
+    return found
 
 
 Curve = tuple[str, str, list[tuple[int, float | None]]]
@@ -67,7 +80,7 @@ def _drawing(name: str, title: str, curves: Sequence[Curve]) -> Markup:
             svg.line(_LEFT, y, _WIDTH - _RIGHT, y, "gridline"),
             svg.text(_LEFT - 6, y + 4, svg.number(10.0**decade), "tick", "end"),
         ]
-    beside = _TOP
+    ends: list[tuple[float, str]] = []
     for label, kind, line in curves:
         drawn = [at(x, y) for x, y in line if y is not None and y > 0 and math.isfinite(y)]
         if not drawn:
@@ -75,9 +88,21 @@ def _drawing(name: str, title: str, curves: Sequence[Curve]) -> Markup:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
         form = '<polyline points="{}" fill="none" stroke="currentColor" stroke-width="{}" stroke-dasharray="{}"/>'
         parts.append(Markup(form).format(path, 2.5 if kind == "measured" else 1.2, _DASHES[kind]))
-        beside = min(max(beside + 16, drawn[-1][1] + 4), _FLOOR)
-        parts.append(svg.text(_WIDTH - _RIGHT + 8, beside, label, "label"))
+        ends.append((drawn[-1][1] + 4, label))
+    parts += [svg.text(_WIDTH - _RIGHT + 8, y, label, "label") for y, label in _spread(ends)]
     description = (
         f"{len(curves)} curves between sizes {svg.number(2**left)} and {svg.number(2**right)}, both axes logarithmic"
     )
     return svg.picture(name, _WIDTH, _HEIGHT, title, description, parts)
+
+
+def _spread(labels: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Labels at their curves' ends, moved apart until none covers another and none lies below the axis."""
+    placed: list[tuple[float, str]] = []
+    for y, label in sorted(labels):
+        placed.append((max(y, placed[-1][0] + _APART if placed else y), label))
+    most = _FLOOR
+    for i in range(len(placed) - 1, -1, -1):
+        placed[i] = (min(placed[i][0], most), placed[i][1])
+        most = placed[i][0] - _APART
+    return placed

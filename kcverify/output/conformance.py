@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kcverify.exact import outward
 from kcverify.output.style import paint, plural, table
 
 _STYLE = {
@@ -66,7 +67,7 @@ def _derivation(found: Mapping[str, Any]) -> list[str]:
     worst = found["worst"]
     if worst is None:
         return []
-    where = f" at {worst['where']}" if worst["where"] else ""
+    where = f": {worst['where']}" if worst["where"] else ""
     return [f"  worst: {worst['name']}{where}", *(f"    {line}" for line in worst["tolerance"]["lines"])]
 
 
@@ -75,11 +76,11 @@ def _sampled(found: Mapping[str, Any]) -> list[str]:
     e = found["evidence"]
     if not e or not e["asked"]:
         return []
-    said = f"  {e['draws']} of {e['asked']} draws that tell something: "
+    said = f"  {plural(e['draws'], 'draw')} that tell something, {e['asked']} are needed: "
     if not e["met"]:
         return [f"{said}{e['reached']:.1%} reached of a confidence of {e['confidence']:.4g}"]
     if found["verdict"] != "within_tolerance":
-        return [f"{said}as many as a confidence of {e['confidence']:.4g} needs"]
+        return [f"{said}enough for a confidence of {e['confidence']:.4g}"]
     return [f"{said}at confidence {e['confidence']:.4g}, less than {e['share']:.2%} of such draws exceed the tolerance"]
 
 
@@ -155,9 +156,16 @@ def entries(found: Mapping[str, Any], color: bool) -> str:
     """Two entries of the corpus side by side."""
     lines = [paint(f"{found['kernel']} under {found['contract']}", "bold", color)]
     rows = [("  ", "a", "b")]
-    rows += [(f"  {r['name']}", str(r["a"]), str(r["b"])) for r in found["differences"]]
+    rows += [(f"  {r['name']}", _side(r["a"]), _side(r["b"])) for r in found["differences"]]
     lines += table(rows) if found["differences"] else ["  the same machine, tolerance and verdict"]
     return "\n".join([*lines, "same verdict" if found["same_verdict"] else paint("another verdict", "fail", color)])
+
+
+def _side(value: Any) -> str:
+    """A value of an entry in a cell; `-` where it has none."""
+    if isinstance(value, list):
+        return ", ".join(str(one) for one in value) or "-"
+    return "-" if value is None else str(value)
 
 
 def logits(found: Mapping[str, Any], follows: str, color: bool) -> str:
@@ -167,7 +175,7 @@ def logits(found: Mapping[str, Any], follows: str, color: bool) -> str:
     return "\n".join(
         [
             paint(f"{found['reference']} against {found['candidate']}", "bold", color),
-            f"  attested: logit_drift <= {bound['logit_drift']:.4g} logits ({bound['about']})",
+            f"  attested: logit_drift <= {outward(bound['logit_drift'], True)} logits ({bound['about']})",
             *(f"    {line}" for line in bound["lines"]),
             f"  measured: {_reading(seen['head'])} by the head alone, {_reading(seen['whole'])} by the whole model ({seen['about']}){loose}",
             "",

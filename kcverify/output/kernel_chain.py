@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
+from kcverify.exact import decimal_up, outward
 from kcverify.output.allocation import short
 from kcverify.output.style import paint, table
 
@@ -13,7 +15,9 @@ _MOST = 8
 
 def _bound(step: Mapping[str, Any], key: str = "value") -> str:
     value = step[key]
-    return "none" if value is None else f"{step['relation']} {value:.4g}{' ' + step['unit'] if step['unit'] else ''}"
+    if value is None:
+        return "none"
+    return f"{step['relation']} {outward(value, step['relation'] == '<=')}{' ' + step['unit'] if step['unit'] else ''}"
 
 
 def text(answer: Mapping[str, Any], color: bool) -> str:
@@ -28,7 +32,7 @@ def text(answer: Mapping[str, Any], color: bool) -> str:
     rows: list[Sequence[str]] = [("  quantity", "bound", "except", "if none exceeds", "evidence", "carries", "by")]
     for s in answer["steps"]:
         share = "" if s["exception"] == "0" or s["value"] is None else percent(s["exception"])
-        loose = "" if s["without_exception"] is None else f"{s['without_exception']:.4g}"
+        loose = "" if s["without_exception"] is None else outward(s["without_exception"], s["relation"] == "<=")
         rows.append(
             (
                 f"  {s['quantity']}",
@@ -52,9 +56,8 @@ def text(answer: Mapping[str, Any], color: bool) -> str:
 
 
 def percent(share: str) -> str:
-    """A fraction as a percentage."""
-    top, _, bottom = share.partition("/")
-    return f"{100 * int(top) / int(bottom or 1):.3g} %"
+    """A fraction as a percentage, rounded up."""
+    return f"{decimal_up(100 * Fraction(share), 3)} %"
 
 
 def _asked(a: Mapping[str, Any], color: bool) -> str:
@@ -63,19 +66,20 @@ def _asked(a: Mapping[str, Any], color: bool) -> str:
     got = (
         ""
         if a["bound"] is None
-        else f"; the chain gives {a['bound']:.4g}" + (f" except {a['exception']}" if a["exception"] else "")
+        else f"; the chain gives {outward(a['bound'], a['upper'])}"
+        + (f" except {a['exception']}" if a["exception"] else "")
     )
     loose = (
         ""
         if a["without_exception"] is None or a["without_exception"] == a["bound"]
-        else f", {a['without_exception']:.4g} if no token exceeds"
+        else f", {outward(a['without_exception'], a['upper'])} if no token exceeds"
     )
     return f"  {word}: {kind} {a['text']}{got}{loose}{': ' + a['reason'] if a['reason'] else ''}"
 
 
 def _layers(answer: Mapping[str, Any], color: bool) -> list[str]:
     found = answer["transfer"]
-    head = "one layer alone at its whole tolerance, random signs: logit span"
+    head = "one layer alone at its whole tolerance, random signs, and the worst for a pair in the last one: logit span"
     order = sorted(found["layers"], key=lambda r: -r["largest"] if isinstance(r["largest"], float) else float("-inf"))
     rows: list[Sequence[str]] = [("  layer", "tolerance", "largest", "median", "per unit", "worst at")]
     rows += [

@@ -9,6 +9,7 @@ import pytest
 
 from kcverify.conformance.record import FORMAT, KEYS, compare, load
 from kcverify.diagnostics import InputError
+from kcverify.output import conformance as output
 
 READING = {
     "name": "matmul, normal", "value": 1e-8, "where": "2x2, 2x2", "slack": 1e-12, "verdict": "within_tolerance", "count": 1,
@@ -17,6 +18,7 @@ READING = {
 ENTRY = {
     **dict.fromkeys(KEYS, ""), "format": FORMAT, "class": "C-PRC-01", "operation": "matmul", "kernel": "a:b", "verdict": "within_tolerance",
     "contract": {"name": "c", "digest": "sha256:1"}, "machine": {"torch": "2"}, "readings": [READING],
+    "measurement": {k: READING[k] for k in ("name", "value", "slack", "where")}, "tolerance": READING["tolerance"],
 }  # fmt: skip
 
 
@@ -42,8 +44,18 @@ def test_an_entry_as_it_was_written_is_read(tmp_path):
         (lambda e: e["readings"][0].update(value="lots"), "has no name, value, slack and tolerance"),
         (lambda e: e["readings"][0].update(name=["x"]), "does not say"),
         (lambda e: e["readings"].append(5), "reading 2 has no name"),
-        (lambda e: e["readings"].append({**READING, "value": 1, "verdict": "violation"}), "but a reading is violation"),
+        (
+            lambda e: e["readings"].append({**READING, "name": "ones", "value": 1, "verdict": "violation"}),
+            "but a reading is violation",
+        ),
         (lambda e: e.update(verdict="great"), "its verdict is none of"),
+        (lambda e: e["readings"].append(READING), "two readings have one name"),
+        (lambda e: e["readings"][0]["tolerance"].update(value=1.0), "another number than the fraction beside it"),
+        (lambda e: e["readings"][0]["tolerance"].update(value=None), "another number than the fraction beside it"),
+        (lambda e: e["measurement"].update(value=1e-12), "those of no reading"),
+        (lambda e: e.update(tolerance={"exact": "1", "value": 1.0, "lines": []}), "those of no reading"),
+        (lambda e: e.update(measurement=None), "those of no reading"),
+        (lambda e: e.update(readings=[]), "those of no reading"),
     ],
 )
 def test_an_entry_that_contradicts_itself_is_refused(tmp_path, change, said):
@@ -63,3 +75,16 @@ def test_another_tolerance_is_a_difference():
     other["readings"][0]["tolerance"] = {"exact": "1/2", "value": 0.5, "lines": []}
     found = compare(ENTRY, other, ("a", "b"))
     assert found["differences"] == [{"name": "matmul, normal: tolerance", "a": 2.0**-23, "b": 0.5}]
+
+
+def test_what_was_declared_drawn_and_found_is_compared_too():
+    other = copy.deepcopy(ENTRY)
+    other["declared"], other["seed"], other["findings"] = {"device": "cuda"}, 8, [{"slug": "kernel_fails"}, 5]
+    found = compare(ENTRY, other, ("a", "b"))
+    assert found["differences"] == [
+        {"name": "declared: device", "a": None, "b": "cuda"}, {"name": "seed", "a": None, "b": 8},
+        {"name": "findings", "a": [], "b": ["kernel_fails"]},
+    ]  # fmt: skip
+    assert found["same_verdict"]
+    text = output.entries(found, False)
+    assert "declared: device  -  cuda" in text and "None" not in text and "[" not in text

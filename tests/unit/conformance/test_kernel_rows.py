@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -139,6 +140,26 @@ def test_linear8bitlt_is_off_by_its_rounded_constant_and_by_nothing_else():
     assert off.verdict is Verdict.VIOLATION
     assert 1.7e-5 < float(off.worst().value) < 2e-5
     assert run("bitsandbytes.linear8", kernel=put_right).verdict is Verdict.WITHIN
+
+
+@pytest.mark.skipif(bool(missing("bitsandbytes")), reason="bitsandbytes is not installed")
+def test_linear8bitlt_with_outliers_apart_is_off_by_that_constant_in_its_codes_alone():
+    row, name = BY_NAME["bitsandbytes.linear8_outliers"], "linear:bitsandbytes_linear8_outliers"
+    many = replace(row.protocol(BY_ID["C-PRC-01"]), distributions=("lognormal", "outliers", "structured"), trials=2)
+
+    def put_right(x, w):
+        columns = (x.half().abs() >= 6).any(0)
+        stored = OPERATIONS[name].oracle(torch.eye(x.shape[1]) * 8, w).mT.double() / 8
+        apart = torch.where(columns, x.double(), 0.0) @ stored.mT
+        return (apart + (row.kernel(x, w).double() - apart) * (1 / 127**2 / 6.200124e-05)).float()
+
+    def forgotten(x, w):
+        return row.kernel(x.clamp(-5.9, 5.9), w)
+
+    found = [run_class(BY_ID["C-PRC-01"], k, row.declared, many, name) for k in (row.kernel, put_right, forgotten)]
+    assert [r.verdict for r in found] == [Verdict.VIOLATION, Verdict.WITHIN, Verdict.VIOLATION]
+    assert float(found[0].worst().value) < 2e-5 < float(found[2].worst().value)
+    assert not OPERATIONS[name].rowwise, "an outlier in one row moves the codes of all"
 
 
 def test_five_operations_are_compiled():

@@ -170,7 +170,6 @@ def test_parts_that_do_not_fit_each_other_are_wrong_input(name):
     ("given", "told"),
     [
         ({"ensures": "out >= 0"}, "`out >= 0`"),
-        ({"ensures": "shape(out) == [n, m]"}, "`shape(out) == [n, m]`"),
         ({"ensures": "denormals(out) != preserve"}, "`denormals(out) != preserve`"),
         ({"ensures": "finite(out); shape(out) == [m, n]"}, ""),
         ({"requires": "norm(a) <= 1"}, "`norm(a) <= 1`"),
