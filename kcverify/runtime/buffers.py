@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,11 +21,18 @@ S = TypeVar("S", bound="Buffers")
 
 def alone(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """A method that one thread at a time runs, without gradients and outside inference mode, whose tensors could not
-    be counted into afterwards."""
+    be counted into afterwards.
+
+    Called from a function under `torch.compile` it is one break of that graph: nothing in it is compiled, so that no
+    request id and no open request becomes a condition of a graph.
+    """
+    outside: list[Callable[Concatenate[S, P], T]] = []
 
     def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if "torch._dynamo" in sys.modules and not outside:
+            outside.append(torch.compiler.disable(method))
         with self.lock, torch.inference_mode(False), torch.no_grad():
-            return method(self, *args, **kwargs)
+            return (outside or [method])[0](self, *args, **kwargs)
 
     functools.update_wrapper(guarded, method)
     return guarded

@@ -2,16 +2,17 @@
 
 1. float64 maxima: each cell's worst score, and its most extreme request ratio above and below 1.
 2. int64 minima: the smallest request key that has it; a stamp of the contract; the smallest and largest key in each
-   bucket of the open requests and of the states' marks.
-3. int64 sums: every count and histogram, the evidence, and what only the holder of a worst value knows (its row, token,
-   value and name), each rank in a place of its own.
+   bucket of the open requests and of the states' marks (see `marks`).
+3. int64 sums: every count and histogram, the evidence, the number and sum of the keys in each of those buckets, and
+   what only the holder of a worst value knows (its row, token, value and name), each rank in a place of its own.
 
 The size depends on contract and ranks, not on requests: 3 numbers a cell and rank beyond what one rank keeps.
 
-A request must belong to one rank. One that is open on two ranks is refused, on all ranks, unless another open request
-hides it in its bucket (at 100 open requests 1 in 40 goes unseen). Closed requests are not remembered, so one that was
+A request must belong to one rank. One that is open on two ranks is refused, on all ranks, unless two other open requests
+hide it in its bucket (at 100 open requests 1 in 3,500 goes unseen). Closed requests are not remembered, so one that was
 closed in parts on two ranks counts twice: sharding by request is the caller's duty. A state that two ranks hold, as
-after loading one checkpoint on both, is refused likewise: its rows would count twice.
+after loading one checkpoint on both, is refused likewise: its rows would count twice. The result carries the marks of
+all ranks' states, so that none of them can be added to it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ import torch.distributed as dist
 from kcverify.runtime.errors import option_error
 from kcverify.runtime.evidence import Evidence, badness
 from kcverify.runtime.ledger import digest_key
+from kcverify.runtime.marks import Told, told
 from kcverify.runtime.witness import LAST
 
-BUCKETS = 4096
 NAME_BYTES = 256
-_MIX = -7046029254386353131  # the odd 64-bit integer nearest to 2^64 over the golden ratio
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Shard:
 class Merged:
     """State of all ranks; `names` are those of witnesses, where they have at most 256 bytes.
 
-    `origins` is one mark made of all ranks' marks, alike in every sync of the same states.
+    `origins` are the marks of all ranks' states.
     """
 
     sums: torch.Tensor
@@ -88,15 +88,12 @@ def reduced(shard: Shard, group: Any = None) -> Merged:
 
     mine = (score == best[0]) & (score > -torch.inf)
     owners = [w[1] if w is not None and w[0] == v else LAST for w, v in zip(worst, ratio, strict=True)]
-    least, counts = (
-        torch.stack(pair)
-        for pair in zip(*(_buckets(k, device) for k in (shard.open, sorted(shard.origins))), strict=True)
-    )
+    keys = [told(k, device) for k in (shard.open, shard.origins)]
     own = [
         torch.tensor([shard.stamp, ~shard.stamp], dtype=torch.int64, device=device),
         torch.where(mine, places[:, 0], LAST),
         torch.tensor(owners, dtype=torch.int64, device=device),
-        least,
+        torch.stack([k.least for k in keys]),
     ]
     stamp, row_key, ratio_key, least = _together(own, dist.ReduceOp.MIN, group)
 
@@ -106,23 +103,19 @@ def reduced(shard: Shard, group: Any = None) -> Merged:
     names = [shard.names.get(key) if is_here else None for key, is_here in zip(winners, here, strict=True)]
     evidence = shard.evidence.packed().to(device)
     answers = _answers(shard, held, group)
-    mark = torch.tensor([_wrapped(sum(shard.origins))], dtype=torch.int64, device=device)
-    own = [shard.sums.to(device), evidence, counts, answers, _spelt(names).to(device), mark]
-    sums, evidence, counts, answers, spelt, mark = _together(own, dist.ReduceOp.SUM, group)
+    counts = torch.stack([k.sums for k in keys])
+    own = [shard.sums.to(device), evidence, counts, answers, _spelt(names).to(device)]
+    sums, evidence, counts, answers, spelt = _together(own, dist.ReduceOp.SUM, group)
 
-    _refuse(stamp.tolist(), counts, least, shard)
+    requests, marks = map(Told, least, counts)
+    _refuse(stamp.tolist(), requests, marks, shard)
     merged = Evidence(shard.evidence.layout)
     merged.unpack(evidence)
     merged.worst = [None if v is None else (v, k) for v, k in zip(ratio, ratio_key.tolist(), strict=True)]
     extremes, place = _first_holder(best[0], row_key, answers)
     known = {key: name for key, name in zip(winners, _read(spelt), strict=True) if name is not None}
     home = shard.sums.device
-    return Merged(sums.to(home), extremes.to(home), place.to(home), merged, known, set(mark.tolist()) - {0})
-
-
-def _wrapped(number: int) -> int:
-    """The number modulo 2^64, as int64 holds it."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    return Merged(sums.to(home), extremes.to(home), place.to(home), merged, known, marks.marks())
 
 
 def _carrier(home: torch.device, group: Any) -> torch.device:
@@ -170,28 +163,23 @@ def _winner(above: float, below: float) -> float | None:
     return max(seen, key=badness) if seen else None
 
 
-def _buckets(keys: Sequence[int], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Smallest key and smallest complement of a key in each bucket, int64 `[2, BUCKETS]`, and how many keys it has."""
-    key = torch.tensor(list(keys), dtype=torch.int64, device=device)
-    bucket = ((key * _MIX) >> 52) & (BUCKETS - 1)
-    least = torch.full((2, BUCKETS), LAST, dtype=torch.int64, device=device)
-    least[0].scatter_reduce_(0, bucket, key, "amin")
-    least[1].scatter_reduce_(0, bucket, ~key, "amin")
-    return least, torch.bincount(bucket, minlength=BUCKETS)
-
-
-def _refuse(stamp: Sequence[int], counts: torch.Tensor, keys: torch.Tensor, shard: Shard) -> None:
+def _refuse(stamp: Sequence[int], requests: Told, marks: Told, shard: Shard) -> None:
     """Raise, alike on all ranks, for monitors that do not belong together and for split requests."""
     if stamp[0] != ~stamp[1]:
         raise option_error("sync", "the ranks' monitors are of different contracts or temperatures")
-    split, shared = (((n > 1) & (k[0] == ~k[1])).nonzero()[:, 0] for n, k in zip(counts, keys, strict=True))
-    if len(shared):
+    if len(marks.shared()):
         reason = (
             "two ranks hold the counts of one and the same state: load a file on one rank, and start the others empty"
         )
         raise option_error("sync", reason)
+    if bool(marks.full().any()):
+        reason = (
+            "two ranks may hold the counts of one and the same state: one is of so many that they cannot be told apart"
+        )
+        raise option_error("sync", reason)
+    split = requests.shared()
     if len(split):
-        key = int(keys[0][0][split[0]])
+        key = int(split[0])
         shown = repr(shard.names[key]) if key in shard.names else str(key)
         raise option_error(
             "request_ids",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,12 +13,14 @@ import torch
 from kcverify.runtime.buffers import Buffers, alone
 from kcverify.runtime.checkpoint import read, write
 from kcverify.runtime.clauses import ClauseSpec, Layout, Values, layout, lower_limit, upper_limit
+from kcverify.runtime.compiled import Compiled
 from kcverify.runtime.distributed import Shard, fingerprint, reduced
 from kcverify.runtime.errors import MonitorInputError, option_error, shape_error
 from kcverify.runtime.evidence import Evidence
 from kcverify.runtime.given import plain_number, row_integers, row_times, slice_masks, token_masks
 from kcverify.runtime.ledger import Ledger, RequestIds
 from kcverify.runtime.locks import new_lock
+from kcverify.runtime.marks import new_mark, overlap, read_marks
 from kcverify.runtime.observations import Side, observe
 from kcverify.runtime.report import build_report
 from kcverify.runtime.rows import (
@@ -174,15 +175,20 @@ class Monitor(Buffers):
         self._begin()
         if self.sums.device != rows.invalid.device:
             self.to(rows.invalid.device)
+        new = [key for key in dict.fromkeys(keys) if key not in self.ledger.slots]
         slots, owners = self.ledger.enter(keys, rows.invalid.device)
         inputs = Inputs(logits, sampled, 1.0 / self.temperature)
         groups = [*masks, *token_masks(self.layout, masks, sampled, rows.invalid)]
-        self._counting(self, Batch(rows, slots, owners, numbers, groups, inputs, times))
+        try:
+            self._counting(self, Batch(rows, slots, owners, numbers, groups, inputs, times))
+        except Exception:  # a graph that cannot be compiled fails before anything is counted
+            self.ledger.take(new)
+            raise
 
     def _begin(self) -> None:
         """Mark a state that starts to count: copies and merges of it carry the mark, so that none is added twice."""
         if not self.origins:
-            self.origins.add(secrets.randbits(62))
+            self.origins.add(new_mark())
 
     def _count(self, batch: Batch) -> None:
         """The device part of an update: one graph."""
@@ -195,10 +201,11 @@ class Monitor(Buffers):
     def compile(self, **options: Any) -> None:
         """Compile the counting (not the row statistics) with `torch.compile(fullgraph=True, **options)`.
 
-        Updates of one shape never recompile; the first of another number of rows does, once, and so does the growth of
-        the table of open requests (it doubles from 64).
+        Updates of one shape never recompile; the first of another number of rows does, once, one of a single row, and
+        the growth of the table of open requests (it doubles from 64). Each set of optional inputs, and each type of
+        logits, has graphs of its own, which all monitors of this class share.
         """
-        self._counting = torch.compile(Monitor._count, fullgraph=True, **options)
+        self._counting = Compiled(Monitor._count, **options)
 
     @alone
     def observe(
@@ -255,7 +262,7 @@ class Monitor(Buffers):
         """Add the state of another monitor of the same contract and temperature; `other` is left as it was.
 
         A state is added once only: the same rows counted twice would be evidence that is not there. `MonitorInputError`
-        where both hold one and the same state: itself, a copy, what was loaded from a file, or the result of a sync.
+        where both hold one and the same state: itself, a copy, what was loaded from a file, or a sync that it was part of.
 
         A request that is open in both becomes one request; its rows were numbered by each monitor on its own, so that
         a witness is exact only where `positions` were given.
@@ -271,10 +278,8 @@ class Monitor(Buffers):
             raise option_error("merge", "one monitor is `exact`, the other is not")
         first, second = sorted((self, other), key=id)
         with first.lock, second.lock:
-            if self.origins & other.origins:
-                raise option_error(
-                    "merge", "both hold the counts of one and the same state: its rows would count twice"
-                )
+            if (twice := overlap(self.origins, other.origins)) is not None:
+                raise option_error("merge", twice)
             self._add(other)
 
     @alone
@@ -294,9 +299,9 @@ class Monitor(Buffers):
         Every rank must call it, with a monitor of one contract and temperature. Open requests are folded as they stand
         into the result, which holds closed requests only, so a request must belong to one rank: `MonitorInputError` on
         all ranks where one is seen to be open on two (see `distributed`), and where two ranks hold one and the same
-        state, as after loading one file on both. Report the result and go on feeding this monitor; never merge the
-        results of two syncs, or one and what went into it: they count the same rows. Without an initialised group it is
-        a copy.
+        state, as after loading one file on both. Report the result and go on feeding this monitor: the results of two
+        syncs, or one and what went into it, hold the same rows, and `merge` refuses them. Without an initialised group
+        it is a copy.
         """
         evidence = self.settled_evidence()
         stamp = fingerprint(
@@ -357,7 +362,7 @@ class Monitor(Buffers):
         """Restore it."""
         self.ledger.load(state["ledger"])
         self.evidence.load(state["evidence"])
-        self.origins = {int(origin) for origin in state.get("origins", ())}
+        self.origins = read_marks(state.get("origins", ()))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         """Refuse the state of another contract or temperature before anything is overwritten."""

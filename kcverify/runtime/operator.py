@@ -32,6 +32,7 @@ def run(
 
     A `space` of the caller's own is used directly, without the operator, while nothing is being compiled.
     """
+    reference, candidate = reference.detach(), candidate.detach()
     if space is not None and not torch.compiler.is_compiling():
         return _compute(reference, candidate, plan, temperature, sampled, space, backend)
     tops = [2 * k + int(ordered) for k, ordered in plan.top]

@@ -50,10 +50,12 @@ def row_statistics(
     """Statistics of `plan` for logits `[N, V]` (bfloat16, float16, float32 or float64, any stride).
 
     `temperature` divides both sides for everything but `logit_drift` and `logit_span`. `sampled_ids` int64 `[N]` is
-    needed for `token_log_ratio`, which is otherwise left out, and NaN where an id is -1 (no token was sampled). `backend` names a row of `backends.BACKENDS`; None takes
-    the fastest one that can run here. Raises `MonitorInputError` for inputs that cannot be compared. Formulas: one
-    sweep around a pilot shift, every term of the sums non-negative. On a device other than the CPU the `lean` backend
-    synchronises once a call to decide whether any row needs the float64 path.
+    needed for `token_log_ratio`, which is otherwise left out, and NaN where an id is -1 (no token was sampled) or, on
+    another device and in a compiled graph, beyond the vocabulary (on the host that is an error). `backend` names a row
+    of `backends.BACKENDS`; None takes the fastest one that can run here. No gradients pass. Raises `MonitorInputError`
+    for inputs that cannot be compared. Formulas: one sweep around a pilot shift, every term of the sums non-negative.
+    On a device other than the CPU the `lean` backend synchronises once a call to decide whether any row needs the
+    float64 path.
     """
     check_logits(reference, candidate)
     check_temperature(temperature)
@@ -62,14 +64,15 @@ def row_statistics(
     table, invalid, only = run(reference, candidate, asked, temperature, ids, workspace, backend)
     values = dict(zip(asked.columns, table.unbind(0), strict=True))
     if sampled_ids is not None:
-        without_token(values, sampled_ids.to(reference.device, torch.int64))
+        given = sampled_ids.to(reference.device, torch.int64)
+        without_token(values, (given < 0) | (given >= reference.shape[1]))
     return Rows(values, invalid, only[0], only[1])
 
 
-def without_token(values: dict[str, torch.Tensor], sampled_ids: torch.Tensor) -> None:
-    """Set what is about the sampled token to NaN in the rows that have none (id -1)."""
+def without_token(values: dict[str, torch.Tensor], none: torch.Tensor) -> None:
+    """Set what is about the sampled token to NaN in the rows that have none, bool `[N]`."""
     for name in values.keys() & SAMPLED_STATISTICS:
-        values[name] = values[name].masked_fill(sampled_ids < 0, torch.nan)
+        values[name] = values[name].masked_fill(none, torch.nan)
 
 
 def check_logits(reference: torch.Tensor, candidate: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 A state is a mapping of float64 `[N]`: the sums of `sums.COLUMNS` named in `SUMS`, the largest reference logit `m` and
 the `pilot` shift to which they refer (raw logits), the ends `highest`, `lowest` of `w-z`, how many tokens are `lost`
-and `gained`, flags `broken`, `has_z`, `has_w` and `far`, the drift `token` of the sampled token, and
+and `gained`, flags `broken`, `has_z`, `has_w`, `has_token` and `far`, the drift `token` of the sampled token, and
 `gross`, of what size G was the difference.
 """
 
@@ -15,7 +15,7 @@ import torch
 State = dict[str, torch.Tensor]
 SUMS = ("S", "PO", "PX", "X", "G", "D", "U", "Q")
 ADDED = (*SUMS, "gross", "lost", "gained", "token")
-LARGEST = ("m", "highest", "broken", "has_z", "has_w", "far")
+LARGEST = ("m", "highest", "broken", "has_z", "has_w", "has_token", "far")
 FIELDS = (*ADDED, *LARGEST, "lowest", "pilot")
 
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from kcverify.runtime.backends import Job, local_sums
 from kcverify.runtime.careful import TERMS, careful_terms, certified, statistics_of
 from kcverify.runtime.errors import option_error
+from kcverify.runtime.given import row_integers
 from kcverify.runtime.rowplan import RowPlan, agreement_column
 from kcverify.runtime.rows import Rows, check_logits, check_temperature, without_token
 from kcverify.runtime.rowstate import FIELDS, SUMS, State, merge
@@ -52,9 +53,9 @@ def sharded_statistics(
     """What `row_statistics` gives for the whole vocabulary, from this process's part of it; equal on all processes.
 
     `reference`, `candidate` `[N, v]` are the columns from `first_token` on, the same rows on every process; parts may
-    be of unequal width. `sampled_ids` int64 `[N]` are ids of the whole vocabulary. `gather` comes from `gather_over`.
-    Raises `MonitorInputError` for what `row_statistics` refuses, and for statistics about choices other than top-k
-    agreement, which need the whole row. Rows that drift too far for float32 cost one synchronisation each.
+    be of unequal width. `sampled_ids` int64 `[N]` are ids of the whole vocabulary; one that no part has gives NaN.
+    `gather` comes from `gather_over`. Raises `MonitorInputError` for what `row_statistics` refuses, and for statistics
+    about choices other than top-k agreement, which need the whole row. Rows that drift too far for float32 cost one synchronisation each.
     """
     check_logits(reference, candidate)
     check_temperature(temperature)
@@ -62,9 +63,8 @@ def sharded_statistics(
         raise option_error("plan", f"{', '.join(sorted(plan.order))} need the whole vocabulary on one process")
     asked = plan if sampled_ids is not None else plan.without_samples()
     scale = 1.0 / temperature
-    own = _state(reference, candidate, asked, temperature) | {
-        "token": _token(reference, candidate, sampled_ids, first_token)
-    }
+    ids = row_integers("sampled_ids", sampled_ids, "token ids", reference.shape[0], reference.device)
+    own = _state(reference, candidate, asked, temperature) | _token(reference, candidate, ids, first_token)
     parts = gather(torch.stack([own[name] for name in FIELDS]))
     merged = merge([dict(zip(FIELDS, part.unbind(0), strict=True)) for part in parts], scale)
     sums = _as_sums(merged, scale)
@@ -82,8 +82,8 @@ def sharded_statistics(
         values[name][far] = exact[name]
     values |= _agreements(reference, candidate, asked, gather)
     values = {name: values[name].masked_fill(sums.invalid, torch.nan) for name in asked.columns}
-    if sampled_ids is not None:
-        without_token(values, sampled_ids.to(reference.device))
+    if ids is not None:
+        without_token(values, (ids < 0) | (merged["has_token"] == 0.0))
     return Rows(values, sums.invalid, sums.reference_only, sums.candidate_only)
 
 
@@ -111,15 +111,16 @@ def _state(z: torch.Tensor, w: torch.Tensor, plan: RowPlan, temperature: float) 
     return {name: value.double() for name, value in state.items()} | {"gross": torch.zeros_like(state["S"])}
 
 
-def _token(z: torch.Tensor, w: torch.Tensor, ids: torch.Tensor | None, first: int) -> torch.Tensor:
-    """`w-z` of the sampled token where it is in this part, else 0; float64 `[N]`."""
+def _token(z: torch.Tensor, w: torch.Tensor, ids: torch.Tensor | None, first: int) -> State:
+    """`token`: `w-z` of the sampled token where it is in this part (`has_token` 1), else 0."""
     if ids is None:
-        return torch.zeros(z.shape[0], dtype=torch.float64, device=z.device)
-    place = ids.to(z.device, torch.int64) - first
+        nothing = torch.zeros(z.shape[0], dtype=torch.float64, device=z.device)
+        return {"token": nothing, "has_token": nothing}
+    place = ids - first
     here = (place >= 0) & (place < z.shape[1])
     place = place.clamp(0, z.shape[1] - 1)[:, None]
     drift = w.gather(1, place)[:, 0].double() - z.gather(1, place)[:, 0].double()
-    return torch.where(here, drift, 0.0)
+    return {"token": torch.where(here, drift, 0.0), "has_token": here.double()}
 
 
 def _as_sums(merged: State, scale: float) -> RowSums:

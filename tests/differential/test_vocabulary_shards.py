@@ -150,14 +150,25 @@ def test_choices_need_the_whole_row() -> None:
         sharded(z, w, [300], RowPlan(frozenset({"rank"})), None, 1.0)
 
 
+def test_a_token_that_no_part_has_is_not_another_one() -> None:
+    """Its drift was taken to be 0."""
+    z, w = pair(4, 0.5, 7)
+    ids = torch.tensor([WIDTH, -1, 3, WIDTH - 1])
+    rows = sharded(z, w, [300], RowPlan(frozenset({"token_log_ratio"})), ids, 1.0)
+    assert rows[0].values["token_log_ratio"].isnan().tolist() == [True, True, False, False]
+    with pytest.raises(MonitorInputError, match="sampled_ids"):
+        sharded(z, w, [300], RowPlan(frozenset({"token_log_ratio"})), ids[:3], 1.0)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.01, 0.5, 4.0]), st.sampled_from([nothing, peaks, masks]))
 def test_states_are_a_commutative_monoid(seed: int, size: float, change: Change) -> None:
     z, w = pair(5, size, seed)
     change(z, w)
     cuts = (0, 150, 400, WIDTH)
+    nothing = torch.zeros(5, dtype=torch.float64)
     states = [
-        _state(z[:, a:b], w[:, a:b], PLAN, 1.0) | {"token": torch.zeros(5, dtype=torch.float64)}
+        _state(z[:, a:b], w[:, a:b], PLAN, 1.0) | {"token": nothing, "has_token": nothing}
         for a, b in itertools.pairwise(cuts)
     ]
     first, second, third = states

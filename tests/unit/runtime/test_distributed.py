@@ -56,14 +56,18 @@ if "report" in outcome:
     for index, update in enumerate(more):
         update["request_ids"] = [f"more-{{rank}}-{{index}}"] * 5
         monitor.update(**update)
-    try:
-        merged.merge(monitor.sync())
-    except MonitorInputError as error:
-        outcome["twice"] = str(error)
-    outcome["later"] = state(monitor.sync())
-    resumed = Example(merged.temperature)
+    resumed, own = Example(merged.temperature), Example(merged.temperature)
     resumed.load_state_dict(merged.state_dict())
+    own.load_state_dict(monitor.state_dict())
     outcome["resumed"] = state(resumed)
+    later = monitor.sync()
+    outcome["later"] = state(later)
+    outcome["twice"] = []
+    for whole, part in ((merged, later), (merged, own), (own, merged), (resumed, monitor), (monitor, later)):
+        try:
+            whole.merge(part)
+        except MonitorInputError as error:
+            outcome["twice"].append(error.slug + str(error))
 with open(f"{{folder}}/{{rank}}.json", "w") as file:
     json.dump(outcome, file)
 dist.destroy_process_group()
@@ -179,7 +183,8 @@ def test_every_rank_has_the_report_of_one_process(tmp_path: Path, world: int) ->
     for one in told:
         assert one["report"] == one["again"] == one["resumed"] == whole
         assert len(one["calls"]) == 3 and all("allreduce" in c for c in one["calls"]), one["calls"]
-        assert one["unchanged"] and "one and the same state" in one["twice"]
+        assert one["unchanged"] and len(one["twice"]) == 5
+        assert all("option_invalid" in t and "one and the same state" in t for t in one["twice"])
     later = updates()
     for rank in range(world):
         more = stream(2, seed=50 + rank)
