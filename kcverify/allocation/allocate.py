@@ -22,7 +22,7 @@ from kcverify.measure.data import Request, load_data
 from kcverify.measure.kernels import BY_NAME
 from kcverify.measure.layers import LEVELS, Unit, units_of
 from kcverify.measure.session import load_monitor
-from kcverify.measure.sides import MODELS, Basis, KernelSide, Models, open_side
+from kcverify.measure.sides import Basis, KernelSide, Models, model_named, open_side
 from kcverify.prove.check import Checked
 from kcverify.resources import data_path
 from kcverify.runtime.report import number
@@ -63,8 +63,8 @@ def check_options(options: AllocateOptions) -> None:
                 "option_invalid", option=option, reason=f"{value} is below {least}", hint=f"give {least} or more"
             )
     for option, word, known in (
-        ("--model", options.model, tuple(MODELS)), ("--cost", options.cost, tuple(COSTS)), ("--level", options.level, tuple(v.name for v in LEVELS)),
-        *(("--formats", form, tuple(BY_NAME)) for form in (*options.formats, options.reference)),
+        *model_named(options.model), ("--cost", options.cost, tuple(COSTS)), ("--level", options.level, tuple(v.name for v in LEVELS)),
+        *(("--formats", form, tuple(BY_NAME)) for form in options.formats), ("--reference", options.reference, tuple(BY_NAME)),
     ):  # fmt: skip
         if word not in known:
             raise input_error("option_invalid", option=option, reason=f"no `{word}`", hint=f"one of {', '.join(known)}")
@@ -144,7 +144,9 @@ def allocate(checked: Checked, source: str, options: AllocateOptions) -> dict[st
     how = Judge(checked.contract, source, reference, held, found, temperature)
     with torch.no_grad():
         run = _run(options, how, bases, known)
-    return _answer(checked, options, run, known, held)
+    assert reference.basis is not None
+    answer = _answer(checked, options, run, known, held)
+    return {**answer, "notes": [*reference.basis.model.notes, *answer["notes"]]}
 
 
 def _run(options: AllocateOptions, how: Judge, bases: Mapping[str, Basis], known: Sequence[Request]) -> Run:
@@ -156,7 +158,7 @@ def _run(options: AllocateOptions, how: Judge, bases: Mapping[str, Basis], known
     drifts = tuple(
         {(s.unit.name, s.format): b.adds(s.figures.values[i]) for s in seen} for i, b in enumerate(how.budgets)
     )
-    limits = tuple(b.adds(b.limit) for b in how.budgets)
+    limits = (1.0,) * len(how.budgets)
     problem = Problem(tuple(u.name for u in units), tuple(bases), costs, drifts, limits)
 
     def side(name: str, assignment: Assignment) -> KernelSide:
@@ -323,6 +325,7 @@ def _points(run: Run) -> list[dict[str, Any]]:
         ("chosen" if run.chosen is not None and m.assignment == run.chosen.assignment else kind, m.name, m.assignment, m.cost, m.figures)
         for kind, m in seen if m is not None
     ]  # fmt: skip
+    rows = [row for i, row in enumerate(rows) if all((row[0], row[2]) != (kind, a) for kind, _, a, _, _ in rows[:i])]
     share = [max(shares(found, run.budgets)) for *_, found in rows]
     out = []
     for i, (kind, name, a, cost, found) in enumerate(rows):

@@ -63,8 +63,9 @@ class Budget:
         return float(known[order][place])
 
     def adds(self, figure: float) -> float:
-        """The figure on the scale on which modules add up."""
-        return figure**self.power
+        """The figure's share of the limit, on the scale on which modules add up: 1 at the limit, whatever its size."""
+        share = figure / self.limit
+        return share if self.power == 1 else share * share  # `**` would refuse what a product makes infinite
 
 
 def row_weights(lengths: Sequence[int]) -> Tensor:

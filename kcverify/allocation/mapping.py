@@ -24,7 +24,7 @@ from kcverify.measure.kernels import BY_NAME
 from kcverify.measure.layers import LEVELS, chosen, swapped, units_of
 from kcverify.measure.run import Rows, default_batch, pair_rows
 from kcverify.measure.session import masks
-from kcverify.measure.sides import MODELS, KernelSide, Models, open_side
+from kcverify.measure.sides import KernelSide, Models, model_named, open_side
 from kcverify.resources import data_path
 from kcverify.runtime.report import number
 from kcverify.runtime.rows import RowPlan, row_statistics
@@ -82,7 +82,7 @@ def check_options(options: MapOptions) -> Figure:
             )
     named = {f.name: f for f in FIGURES}
     for option, word, known in (
-        ("--model", options.model, tuple(MODELS)), ("--metric", options.metric, tuple(named)),
+        *model_named(options.model), ("--metric", options.metric, tuple(named)),
         *(("--kernel", k, tuple(BY_NAME)) for k in options.kernels), ("--reference", options.reference, tuple(BY_NAME)),
     ):  # fmt: skip
         if word not in known:
@@ -151,7 +151,9 @@ def drift_map(contract: Contract | None, options: MapOptions) -> dict[str, Any]:
         if options.rows:
             layers[kernel] = _layers(reference, candidate, chosen(requests, options.rows), figure, temperature)
     assert place is not None
-    return _answer(contract, options, figure, temperature, requests, place, values, invalid, layers)
+    assert reference.basis is not None
+    found = _answer(contract, options, figure, temperature, requests, place, values, invalid, layers)
+    return {**found, "notes": [*reference.basis.model.notes, *found["notes"]]}
 
 
 def _values(reference: Tensor, candidate: Tensor, figure: Figure, temperature: float) -> tuple[Tensor, int]:

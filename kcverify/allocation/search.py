@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kcverify.allocation.budget import Budget
-from kcverify.allocation.measured import Measured, shares
+from kcverify.allocation.measured import Measured
 from kcverify.allocation.sensitivity import Figures
 from kcverify.allocation.solve import Assignment, Solution, Table, cheapest, total
 
@@ -149,7 +149,7 @@ def worst_share(budgets: Sequence[Budget]) -> Callable[[Figures], float]:
     """The largest figure over its limit, on the scale on which modules add up."""
 
     def share(found: Figures) -> float:
-        pairs = zip(shares(found, budgets), budgets, strict=True)
-        return max(math.inf if math.isnan(s) else budget.adds(s) for s, budget in pairs)
+        spent = (budget.adds(value) for value, budget in zip(found.values, budgets, strict=True))
+        return max(math.inf if math.isnan(share) else share for share in spent)
 
     return share

@@ -21,6 +21,10 @@ NODES = 1000
 """Nodes of the search tree: a limit on work rather than on time, so that the answer does not depend on the machine."""
 
 
+_LARGE = 1e6
+"""Share of a limit beyond which shares are told to the solver in units of the largest: it refuses numbers of 1e15."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """An assignment, and how far its objective may lie above the best one (relative; 0 where proved best by the solver)."""
@@ -69,8 +73,14 @@ def cheapest(
     cost: Table, drifts: Sequence[Table], limits: Sequence[float], units: Sequence[str], formats: Sequence[str]
 ) -> Solution | None:
     """The assignment of least cost whose drifts each sum to at most their limit; None where no assignment does."""
-    pairs = _choices((cost, *drifts), units, formats)
-    if {unit for unit, _ in pairs} != set(units) or min(limits) <= 0:
+    if min(limits) <= 0:
+        return None
+    pairs = [
+        pair
+        for pair in _choices((cost, *drifts), units, formats)
+        if all(table[pair] <= limit for table, limit in zip(drifts, limits, strict=True))
+    ]  # what alone is beyond a limit is in no assignment, and far beyond it the solver would refuse the number
+    if {unit for unit, _ in pairs} != set(units):
         return None
     rows = [_one_each(pairs, units, 0)]
     rows += [
@@ -94,8 +104,10 @@ def closest(
     if {unit for unit, _ in pairs} != set(units):
         return None
     rows = [_one_each(pairs, units, 1)]
-    for table, limit in zip(drifts, limits, strict=True):
-        rows.append(LinearConstraint(np.append(_row(table, pairs, limit), -1.0)[None], -np.inf, 0))
+    shares = [_row(table, pairs, limit) for table, limit in zip(drifts, limits, strict=True)]
+    largest = max(float(row.max()) for row in shares)
+    for row in shares:
+        rows.append(LinearConstraint(np.append(row / (largest if largest > _LARGE else 1.0), -1.0)[None], -np.inf, 0))
     objective = np.append(np.zeros(len(pairs)), 1.0)
     top = np.append(np.ones(len(pairs)), np.inf)
     spent = np.append(_row(cost, pairs, most or 1.0), 0.0)

@@ -8,6 +8,7 @@ needs no guarded main module, a dead one is known by its job, and none outlives 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import queue
@@ -29,6 +30,8 @@ from kcverify.diagnostics import Diagnostic, InputError, input_error
 
 _LENGTH = struct.Struct("<Q")
 _START = "import sys; sys.path[:] = {path!r}; from kcverify.executors.pool import serve; serve()"
+_BEGUN = b""
+"""What a process sends before it looks at a job."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -102,14 +105,20 @@ class Processes:
                         ready.register(worker.output, selectors.EVENT_READ, worker)
                     for event, _ in ready.select():
                         worker = event.data
-                        ready.unregister(worker.output)
                         answer = worker.receive()
+                        if answer is None:
+                            continue
+                        ready.unregister(worker.output)
                         busy.remove(worker)
-                        if answer.lost and worker.dead:
-                            worker.stop()
-                        else:
+                        if not worker.dead:
                             idle.append(worker)
-                        yield answer
+                            yield answer
+                            continue
+                        worker.stop()
+                        if worker.died_idle:
+                            waiting.appendleft((worker.index, jobs[worker.index]))
+                        else:
+                            yield answer
         finally:
             for worker in (*idle, *busy):
                 worker.stop()
@@ -131,23 +140,34 @@ class _Worker:
             stderr=self.errors, env={**os.environ, **dict.fromkeys(_THREADS, "1")}, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.input, self.output = self.process.stdin, self.process.stdout
-        self.index, self.dead = -1, False
+        self.input = self.process.stdin
+        # nothing read ahead, which would be ready and not seen
+        self.output = io.FileIO(self.process.stdout.fileno(), closefd=False)
+        self.index, self.dead, self.answers, self.begun = -1, False, 0, False
+
+    @property
+    def died_idle(self) -> bool:
+        """Whether it died between two jobs, though its end showed only when it had been given the second."""
+        return self.dead and self.answers > 0 and not self.begun
 
     def send(self, function: Callable[[Any], Any], index: int, job: Any) -> None:
         """Hand over a job; a dead process shows when its answer is received."""
-        self.index = index
+        self.index, self.begun = index, False
         try:
             _write(self.input, pickle.dumps((function, index, job)))
         except BrokenPipeError:
             self.dead = True
 
-    def receive(self) -> Answer:
-        """The answer of the job, or how the process was lost."""
+    def receive(self) -> Answer | None:
+        """The answer of the job, or how the process was lost; None where it says that it has begun."""
         frame = _read(self.output)
         if frame is None:
             self.dead = True
             return Answer(self.index, lost=self._death())
+        if frame == _BEGUN:
+            self.begun = True
+            return None
+        self.answers += 1
         answer: Answer = pickle.loads(frame)
         return answer
 
@@ -166,9 +186,10 @@ class _Worker:
         """End the process, whatever it does."""
         self.process.kill()
         self.process.wait()
-        for pipe in (self.input, self.output, self.errors):
+        for pipe in (self.input, self.process.stdout, self.errors):
             with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+                if pipe is not None:
+                    pipe.close()
 
 
 def serve() -> None:
@@ -180,6 +201,7 @@ def serve() -> None:
     threading.Thread(target=_listen, args=(frames,), daemon=True).start()
     while True:
         frame = frames.get()
+        _write(answers, _BEGUN)
         try:
             function, index, job = pickle.loads(frame)
         except Exception as error:
@@ -199,11 +221,20 @@ def _write(pipe: IO[bytes], frame: bytes) -> None:
     pipe.flush()
 
 
-def _read(pipe: IO[bytes]) -> bytes | None:
+def _read(pipe: IO[bytes] | io.RawIOBase) -> bytes | None:
     """The next frame; None where the other end was closed, also in the middle of one."""
-    head = pipe.read(_LENGTH.size)
+    head = _exactly(pipe, _LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     size = _LENGTH.unpack(head)[0]
-    frame = pipe.read(size)
+    frame = _exactly(pipe, size)
     return frame if len(frame) == size else None
+
+
+def _exactly(pipe: IO[bytes] | io.RawIOBase, size: int) -> bytes:
+    """So many bytes, fewer at the end of what comes."""
+    parts, left = [], size
+    while left and (part := pipe.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,8 +1,9 @@
 """Finished shards in a folder, so that a run that was killed goes on where it was.
 
 The folder holds `run.json`, which says what run it is of, and a file for each finished shard: its state and what was
-read. Both are written beside, flushed and moved into place, so that each is whole or absent after a kill. A record is
-bytes behind their own checksum: reading one runs no code of the file.
+read. Both are written beside, flushed and moved into place, so that each is whole or absent after a kill. What a kill left
+half written is removed by the next run; a living process holds a lock on what it writes. A record is bytes behind their own
+checksum: reading one runs no code of the file.
 """
 
 from __future__ import annotations
@@ -11,16 +12,26 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from kcverify.diagnostics import input_error
 
+try:
+    import fcntl
+except ImportError:  # Windows, which removes no file that a process has open
+    fcntl = None  # type: ignore[assignment]
+
 _RUN = "run.json"
+_MARK = "run"
 _MAGIC = b"kcverify shard 1\n"
 _DIGEST = 32
+_HALF = re.compile(r"\.(run\.json|shard-[0-9a-f]{24}\.state)\.[0-9a-f]{8}\.part")
+"""Names under which records are written before they are moved into place."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,7 @@ class Records:
             folder.mkdir(parents=True, exist_ok=True)
             if run.exists():
                 self._compare(run, identity)
+                _sweep(folder)
             else:
                 _write(run, json.dumps(dict(identity), indent=1).encode())
         except OSError as error:
@@ -90,10 +102,26 @@ class Records:
             known = None
         if not isinstance(known, dict):
             raise input_error("resume_mismatch", path=self.folder, detail=f"its {_RUN} is no record of a run")
-        differing = [key for key in sorted({*known, *identity}) if known.get(key) != identity.get(key)]
+        differing = [key for key in sorted({*known, *identity} - {_MARK}) if known.get(key) != identity.get(key)]
         if differing:
             told = "; ".join(f"{key} {known.get(key)} there, {identity.get(key)} here" for key in differing)
             raise input_error("resume_mismatch", path=self.folder, detail=told)
+
+    def mark(self, new: str) -> str:
+        """The run's mark, which its report states: the recorded one, else the `new` one, which is then recorded.
+
+        Raises InputError: `file_unwritable`.
+        """
+        run = self.folder / _RUN
+        try:
+            known = json.loads(run.read_bytes())
+            if not isinstance(known.get(_MARK), str):
+                known[_MARK] = new
+                _write(run, json.dumps(known, indent=1).encode())
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise input_error("file_unwritable", path=self.folder, reason=reason) from None
+        return str(known[_MARK])
 
     def _path(self, name: str) -> Path:
         return self.folder / f"shard-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.state"
@@ -136,17 +164,51 @@ def _read(path: Path) -> Summary:
     return Summary(str(told["name"]), state, int(told["requests"]), int(told["rows"]), int(told["longest"]), files)
 
 
+def _sweep(folder: Path) -> None:
+    """Remove what killed runs left half written. What is locked is of a living process, and stays."""
+    for half in folder.iterdir():
+        if _HALF.fullmatch(half.name) and half.is_file() and not half.is_symlink():
+            with contextlib.suppress(OSError):
+                _remove(half)
+
+
+def _remove(half: Path) -> None:
+    """Raises OSError where a process holds the file."""
+    if fcntl is None:
+        half.unlink()
+        return
+    with half.open("r+b") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        half.unlink()
+
+
+def _half(path: Path) -> tuple[Path, BinaryIO]:
+    """A new file beside, open and locked."""
+    while True:
+        half = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        handle = half.open("xb")
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # a file system without locks lets no one take one either
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle.fileno()).st_nlink or fcntl is None:
+            return half, handle
+        handle.close()  # another run swept it before it was locked
+
+
 def _write(path: Path, content: bytes) -> None:
     """Replace a file in one durable step."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    half, handle = _half(path)
     try:
-        with partial.open("wb") as handle:
+        with handle:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
-        partial.replace(path)
+            if fcntl is not None:
+                half.replace(path)  # while it is locked
+        if fcntl is None:
+            half.replace(path)  # Windows moves no file that is open
     except BaseException:
-        partial.unlink(missing_ok=True)
+        half.unlink(missing_ok=True)
         raise
     with contextlib.suppress(OSError):  # the move itself, where the system lets a folder be opened
         folder = os.open(path.parent, os.O_RDONLY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -10,11 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from kcverify.diagnostics import InputError, input_error
 from kcverify.measure.tokenizer import Tokenizer
 
 STANDARD_INPUT = "-"
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
+_ARRAY = ".npy"
 _COUNTS = ("prompt_tokens", "output_tokens")
 
 
@@ -92,8 +96,36 @@ def _windows(path: str, content: bytes, window: int, tokenizer: Tokenizer) -> It
         ids = tokenizer.encode(content)
     except UnicodeDecodeError as error:
         raise input_error("not_text", path=_shown(path), offset=error.start) from error
+    yield from _cut(ids, window)
+
+
+def _cut(ids: Sequence[int], window: int) -> Iterator[Request]:
     for index, start in enumerate(range(0, len(ids), window)):
         yield Request(f"window-{index}", tuple(ids[start : start + window]), fields={"window": index, "offset": start})
+
+
+def _array(path: str, content: bytes, window: int, vocabulary: int | None) -> Iterator[Request]:
+    """Requests of an array of token ids: of one axis cut into windows, of two axes one request a row."""
+    try:
+        ids = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OverflowError, MemoryError, SyntaxError) as error:
+        raise Line(path, 1).fault("not a usable .npy file: write integers with `numpy.save`") from error
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or ids.ndim not in (1, 2) or not ids.size:
+        found = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, np.ndarray) else "several arrays"
+        raise Line(path, 1).fault(f"it holds {found}, not integer token ids [tokens] or [requests, tokens]")
+    flat = ids.reshape(-1)
+    outside = (flat < 0) | (flat >= (vocabulary or 1 << 62))
+    if outside.any():
+        at = int(outside.argmax())
+        size = "" if vocabulary is None else f" of {vocabulary}"
+        raise Line(path, 1 + at // ids.shape[-1] * (ids.ndim - 1)).fault(
+            f"token id {flat[at]} is outside the vocabulary{size}"
+        )
+    if ids.ndim == 1:
+        yield from _cut(ids.tolist(), window)
+        return
+    for index, row in enumerate(ids.tolist()):
+        yield Request(f"row-{index}", tuple(row), fields={"offset": index * len(row)})
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -217,10 +249,10 @@ def _distinct(lines: Iterable[tuple[Line, Request]]) -> Iterator[Request]:
 def load_data(
     path: str, *, window: int, tokenizer: Tokenizer | None, vocabulary: int | None = None, limit: int | None = None
 ) -> list[Request]:
-    """Requests of a text file (windows of `window` tokens, the last shorter) or of JSON lines; `-` is standard input.
+    """Requests of a text file (windows of `window` tokens, the last shorter), of JSON lines or of token ids; `-` is standard input.
 
-    JSON lines are told by the ending .jsonl, .ndjson or .json (standard input: by its first line); anything else is
-    text and needs a tokenizer. `vocabulary` bounds the ids; `limit` is the largest number of requests.
+    JSON lines are told by the ending .jsonl, .ndjson or .json (standard input: by its first line), an array of token ids
+    by .npy (one axis: windows; two: a request a row); anything else is text and needs a tokenizer. `vocabulary` bounds the ids; `limit` is the largest number of requests.
     Raises InputError: `file_unreadable`, `file_empty`, `not_text`, `data_invalid` (file and line), `option_invalid`.
     """
     if window < 1:
@@ -231,9 +263,12 @@ def load_data(
     requests: Iterable[Request]
     if _is_json_lines(path, content):
         requests = _distinct(_json_lines(path, content, tokenizer, vocabulary))
+    elif Path(path).suffix.lower() == _ARRAY:
+        requests = _array(path, content, window, vocabulary)
     elif tokenizer is None:
-        reason = "text needs a side with a tokenizer; give JSON lines with token_ids"
-        raise input_error("option_invalid", option="--data", reason=reason)
+        reason = "text needs a side with a tokenizer; give token ids: JSON lines with `token_ids`, or integers in a .npy file"
+        hint = "a torch module of your own brings a `tokenizer` with `encode(text)` and `decode(ids)`, as its attribute or beside its function"
+        raise input_error("option_invalid", option="--data", reason=reason, hint=hint)
     else:
         requests = _windows(path, content, window, tokenizer)
     return [request for _, request in zip(range(limit or sys.maxsize), requests, strict=False)]

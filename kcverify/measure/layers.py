@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kcverify.diagnostics import InputError, input_error
 from kcverify.measure.data import Request
-from kcverify.measure.model import Model
+from kcverify.measure.model import Swappable
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.run import Rows, default_batch, pair_rows
 from kcverify.measure.sides import Basis, FileSide, KernelSide, Side, model_logits
@@ -39,21 +39,30 @@ class Level:
 
     name: str
     title: str
-    unit_of: Callable[[Model, str], str]
+    unit_of: Callable[[Swappable, str], str]
 
 
-def kind_of(model: Model, matrix: str) -> str:
-    """`attention`, `MLP` or `head`."""
+_KINDS = (("attention", ("attn", "attention")), ("MLP", ("mlp", "ffn", "feed_forward")))
+"""Kinds of a matrix, and what its name then holds."""
+
+
+def kind_of(model: Swappable, matrix: str) -> str:
+    """`attention`, `MLP` or `head`, by the matrix's name; `other` where it tells none."""
     if matrix == model.head:
         return "head"
-    return "attention" if ".attn_" in matrix else "MLP"
+    return next((kind for kind, words in _KINDS if any(word in matrix.lower() for word in words)), "other")
 
 
-def _block_of(model: Model, matrix: str) -> str:
-    return "head" if matrix == model.head else ".".join(matrix.split(".")[:2])
+def _block_of(model: Swappable, matrix: str) -> str:
+    """The name up to its first number; without one, that of the module around the layer."""
+    if matrix == model.head:
+        return "head"
+    parts = matrix.removesuffix(".weight").split(".")
+    end = next((i + 1 for i, part in enumerate(parts) if part.isdecimal()), max(1, len(parts) - 1))
+    return ".".join(parts[:end])
 
 
-def _matrix_of(model: Model, matrix: str) -> str:
+def _matrix_of(model: Swappable, matrix: str) -> str:
     return f"head ({matrix})" if matrix == model.head else matrix.removesuffix(".weight")
 
 
@@ -64,7 +73,7 @@ LEVELS: tuple[Level, ...] = (
 )
 
 
-def units_of(level: Level, model: Model) -> list[Unit]:
+def units_of(level: Level, model: Swappable) -> list[Unit]:
     """The units of a level, in the order in which the model uses them; `kind` is `block` for mixed ones."""
     groups: dict[str, list[str]] = {}
     for matrix in model.matrices:
@@ -136,7 +145,7 @@ def check_by_layer(reference: Side, candidate: Side, options: MeasureOptions) ->
 
 
 def _refused(reason: str) -> InputError:
-    hint = "use two formats of one model, as in demo:float32 and demo:int8"
+    hint = "use two formats of one model, as in demo:float32 and demo:int8, or module:function:float32 and module:function:int8 for a torch module"
     return input_error("option_invalid", option="--by-layer", reason=reason, hint=hint)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,36 @@ from kcverify.diagnostics import input_error
 
 Linear = Callable[[str, Tensor], Tensor]
 """`linear(name, x[..., in]) -> y[..., out]`: the product of `x` with the matrix called `name`."""
+
+
+class Swappable(Protocol):
+    """A model whose matrix products can be done by another kernel, each by the matrix's name."""
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The matrices among others, float32 `[out, in]`."""
+
+    @property
+    def matrices(self) -> tuple[str, ...]:
+        """Names of all matrices that it multiplies with, in the order of their use."""
+
+    @property
+    def head(self) -> str:
+        """The matrix whose product is the logits; empty where none is."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Logits of a row."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of its swaps."""
+
+    def on(self, device: torch.device) -> Swappable:
+        """The model with its tensors on the device."""
+
+    def logits(self, linear: Linear, token_ids: Tensor) -> Tensor:
+        """Logits `[batch, seq, vocabulary]` of ids `[batch, seq]`, every matrix product by `linear`."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +83,24 @@ class Model:
     def matrices(self) -> tuple[str, ...]:
         """Names of all matrices that `forward` multiplies with, in the order of their use."""
         return (*(f"blk.{i}.{part}.weight" for i in range(self.architecture.layers) for part in _PARTS), self.head)
+
+    @property
+    def vocabulary(self) -> int:
+        """Logits of a row."""
+        return self.architecture.vocabulary
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """None: all of its matrices are swapped."""
+        return ()
+
+    def on(self, device: torch.device) -> Model:
+        """The model with its tensors on the device."""
+        return Model(self.architecture, {name: t.to(device) for name, t in self.tensors.items()})
+
+    def logits(self, linear: Linear, token_ids: Tensor) -> Tensor:
+        """As `forward`, activations in float32."""
+        return forward(self, linear, token_ids, torch.float32)
 
 
 _PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

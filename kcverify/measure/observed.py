@@ -13,7 +13,7 @@ from torch import Tensor
 from kcverify.elaborate.contract import Contract
 from kcverify.elaborate.membership import belongs
 from kcverify.measure.data import Request
-from kcverify.measure.outcomes import Outcomes, misspelt
+from kcverify.measure.outcomes import Outcomes, misspelt, strangers
 from kcverify.measure.run import Rows
 from kcverify.measure.sides import KernelSide, Side
 from kcverify.runtime.collect import Call, peak_bytes, reset_peak, timed
@@ -107,7 +107,7 @@ class Observer:
                     self._observe(metric, request, times=times, **{name: [value] for name, value in given.items()})
                 except MonitorInputError as error:
                     raise o.line.fault(str(error)) from None
-        return [*self._notes(), *misspelt(self.outcomes)]
+        return [*self._notes(), *misspelt(self.outcomes), *strangers(self.outcomes, known)]
 
     def _observe(self, metric: str, request: Request, **given: Any) -> None:
         self.monitor.observe(metric, request_ids=[request.request_id], slices=self._membership(request), **given)

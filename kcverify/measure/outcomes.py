@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import signal
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 from kcverify.diagnostics import input_error
 from kcverify.measure.data import Line, json_object, numbered, read_bytes, request_name, request_tags
-from kcverify.measure.sides import import_function
+from kcverify.measure.functions import import_function
 from kcverify.runtime.collect import parser
 
 Parse = Callable[[str], bool]
@@ -84,6 +85,8 @@ def open_parser(text: str | None) -> Parse | None:
         return None
     kind, _, rest = text.partition(":")
     if kind == "regex":
+        if not rest:
+            raise input_error("option_invalid", option="--parse", reason="the pattern is empty: no response is")
         try:
             return _limited(parser(re.compile(rest, re.DOTALL)), rest)
         except re.error as error:
@@ -93,7 +96,20 @@ def open_parser(text: str | None) -> Parse | None:
     if not rest:
         reason = f"`{text}` is none of json, regex:PATTERN, module:function"
         raise input_error("option_invalid", option="--parse", reason=reason)
-    return parser(import_function(text))
+    return parser(_of_one_text(import_function(text), text))
+
+
+def _of_one_text(function: Callable[..., object], name: str) -> Callable[..., object]:
+    """The function, which rejects by raising: one that cannot be called with a text would reject every response."""
+    try:
+        inspect.signature(function).bind("")
+    except TypeError as error:
+        raise input_error(
+            "option_invalid", option="--parse", reason=f"`{name}` does not take one text: {error}"
+        ) from None
+    except ValueError:  # a built-in function that does not tell its arguments
+        pass
+    return function
 
 
 def _limited(parse: Parse, pattern: str) -> Parse:
@@ -191,6 +207,19 @@ def _number(line: Line, name: str, value: object) -> float:
     if name == "elapsed_ms" and number == 0.0:
         raise line.fault("`elapsed_ms` is 0: nothing takes no time")
     return number
+
+
+def strangers(outcomes: Sequence[Outcomes], known: Mapping[str, object]) -> list[str]:
+    """Notes on a file that has no metric, and on requests that the measured ones (`known`, by id) do not have."""
+    if outcomes and not outcomes[0].given and all(o.time is None for o in outcomes):
+        return [f"the observations have no field of a metric: none of {', '.join(FIELDS)}"]
+    other = [o.request_id for o in outcomes if o.request_id not in known]
+    if not other:
+        return []
+    return [
+        f"{len(other)} of {len(outcomes)} observed requests are none of the measured ones, as {other[0]}: their values "
+        "count, with the slices of their own lines"
+    ]
 
 
 def misspelt(outcomes: Sequence[Outcomes]) -> list[str]:

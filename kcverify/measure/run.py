@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from kcverify.diagnostics import input_error
+from kcverify.diagnostics import InputError, input_error
 from kcverify.executors.runs import interrupt_afterwards
 from kcverify.measure.data import Request
 from kcverify.measure.sides import FileSide, KernelSide, Side
@@ -63,11 +63,26 @@ def _batches(requests: Sequence[Request], batch: int) -> Iterator[tuple[int, tup
             first = i
 
 
-def _check_file(role: str, side: FileSide, requests: Sequence[Request]) -> None:
-    """The file has one row for each token of the data and, where it says so, scored these very tokens."""
+def check_lengths(reference: Side, candidate: Side, requests: Sequence[Request], limit: int | None = None) -> None:
+    """Recorded sides have one row for each token of the data, of which `limit` kept so many requests.
+
+    Raises InputError: `data_length`.
+    """
     total = sum(len(request.token_ids) for request in requests)
-    if side.length != total:
-        raise input_error("data_length", side=f"{role} {side.name}", rows=side.length, positions=total)
+    for role, side in (("reference", reference), ("candidate", candidate)):
+        if isinstance(side, FileSide) and side.length != total:
+            raise length_fault(f"{role} {side.name}", side.length, total, limit)
+
+
+def length_fault(side: str, rows: int, positions: int, limit: int | None) -> InputError:
+    """`data_length`; with the limit of the data that may have caused it."""
+    cut = "leave `--limit` out, or export the rows of the requests that it keeps"
+    told = "" if limit is None else f"`--limit {limit}` cuts the data, and files of logits are read whole: {cut}"
+    return input_error("data_length", hint=told, side=side, rows=rows, positions=positions)
+
+
+def _check_ids(side: FileSide, requests: Sequence[Request]) -> None:
+    """The file, where it says so, scored the very tokens of the data."""
     if side.token_ids is None:
         return
     ids = torch.tensor([i for request in requests for i in request.token_ids])
@@ -90,9 +105,10 @@ def check_identity(reference: Side, candidate: Side, requests: Sequence[Request]
     _check_width(reference.vocabulary, candidate.vocabulary)
     if isinstance(reference, FileSide) and isinstance(candidate, FileSide) and reference.length != candidate.length:
         raise input_error("length_mismatch", reference=reference.length, candidate=candidate.length)
-    for role, side in (("reference", reference), ("candidate", candidate)):
+    check_lengths(reference, candidate, requests)
+    for side in (reference, candidate):
         if isinstance(side, FileSide):
-            _check_file(role, side, requests)
+            _check_ids(side, requests)
 
 
 def _check_width(reference: int | None, candidate: int | None) -> None:
@@ -107,6 +123,24 @@ def locate(requests: Sequence[Request], row: int) -> tuple[Request, int]:
             return request, row
         row -= len(request.token_ids)
     raise IndexError(row)
+
+
+def one_sided_ids(reference: Side, candidate: Side) -> list[str]:
+    """A note where one recorded side has token ids and the other has none, so that their identity rests on the order alone."""
+    files = [side for side in (reference, candidate) if isinstance(side, FileSide)]
+    with_ids = [side.name for side in files if side.token_ids is not None]
+    without = [side.name for side in files if side.token_ids is None]
+    if not (with_ids and without):
+        return []
+    told = f"{without[0]} has no token ids, {with_ids[0]} has: that both scored the same tokens is assumed, not checked"
+    return [told]
+
+
+def told_requests(reference: Side, candidate: Side, window: int) -> list[Request] | None:
+    """`file_requests` of a recorded side, of one that has token ids where any has; None where neither is recorded."""
+    files = [side for side in (reference, candidate) if isinstance(side, FileSide)]
+    chosen = next((side for side in files if side.token_ids is not None), files[0] if files else None)
+    return None if chosen is None else file_requests(chosen, window)
 
 
 def file_requests(side: FileSide, window: int) -> list[Request]:

@@ -14,13 +14,15 @@ from kcverify.elaborate.contract import Contract
 from kcverify.elaborate.membership import belongs
 from kcverify.measure.causes import Causes
 from kcverify.measure.data import Request, load_data, text_around
+from kcverify.measure.devices import device_of
 from kcverify.measure.layers import by_layer, check_by_layer
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
+from kcverify.measure.origin import digest_of_data, new_mark
 from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.premise import Run as MeasuredRun
 from kcverify.measure.premise import measured_guarantees
-from kcverify.measure.run import Outcome, Rows, file_requests, run_pair
+from kcverify.measure.run import Outcome, Rows, check_lengths, one_sided_ids, run_pair, told_requests
 from kcverify.measure.sides import FileSide, Identified, Side, open_pair
 from kcverify.measure.times import Stamps, told_times
 from kcverify.measure.tokenizer import Tokenizer
@@ -79,24 +81,28 @@ def masks(contract: Contract, rows: Rows) -> dict[str, torch.Tensor]:
 
 def _requests(reference: Side, candidate: Side, data: str | None, options: MeasureOptions) -> list[Request]:
     if data is None:
-        side = next((s for s in (reference, candidate) if isinstance(s, FileSide)), None)
-        if side is None:
+        recorded = told_requests(reference, candidate, options.window)
+        if recorded is None:
             raise input_error(
                 "option_invalid", option="--data", reason="kernels need data to run on", hint="--data FILE"
             )
-        return file_requests(side, options.window)
+        return recorded
     tokenizer = reference.tokenizer or candidate.tokenizer
-    return load_data(
+    requests = load_data(
         data,
         window=options.window,
         tokenizer=tokenizer,
         vocabulary=reference.vocabulary or candidate.vocabulary,
         limit=options.limit,
     )
+    if options.limit is not None:
+        check_lengths(reference, candidate, requests, options.limit)
+    return requests
 
 
 def check_options(options: MeasureOptions, data: str | None) -> None:
     """Raise InputError (`option_invalid`) for numbers that no run can have, and options that would do nothing."""
+    device_of(options.device)
     for option, value in (("--window", options.window), ("--limit", options.limit)):
         if value is not None and value < 1:
             raise input_error("option_invalid", option=option, reason=f"{value} is not a positive number")
@@ -153,9 +159,11 @@ def measure_contract(
         outcome = run_pair(first, watched, requests, on_rows=take, batch=options.batch, progress=options.progress)
         notes = observer.finish(requests)
     measured = build_report(monitor, one_look=options.fixed_sample)
-    measured["notes"] += notes + stamps.notes(measured["clauses"])
+    measured["notes"] += notes + stamps.notes(measured["clauses"]) + one_sided_ids(first, second)
     locate_witnesses(measured["clauses"], requests, first.tokenizer or second.tokenizer)
-    found = result(checked, measured, outcome, (first, second), data, len(requests), options)
+    logits = (side.fingerprint.get("logits", "") for side in (first, second))
+    told = told_data(data, len(requests), digest_of_data(requests, outcomes, logits), options)
+    found = result(checked, measured, outcome, (first, second), told, new_mark())
     longest = max((len(r.token_ids) for r in requests), default=0)
     if options.causes:
         found["causes"] = split.report()
@@ -229,23 +237,29 @@ def overall(clauses: Sequence[Mapping[str, Any]], complete: bool) -> tuple[str, 
     return "pass", 0
 
 
+def told_data(data: str | None, total: int, digest: str, options: MeasureOptions) -> dict[str, Any]:
+    """What a result says of its data."""
+    source = data or "rows of the files"
+    return {"source": source, "requests": total, "window": options.window, "seed": options.seed, "digest": digest}
+
+
 def result(
     checked: Checked,
     measured: dict[str, Any],
     outcome: Outcome,
     sides: tuple[Identified, Identified],
-    data: str | None,
-    total: int,
-    options: MeasureOptions,
+    data: Mapping[str, Any],
+    run: str,
 ) -> dict[str, Any]:
-    """The whole result as plain data, as `--format json` prints it and the HTML report reads it."""
+    """The whole result as plain data, as `--format json` prints it and the HTML report reads it; `run` is its mark."""
     verdict, code = overall(measured["clauses"], outcome.complete)
     contract = checked.contract
     return {
         "kcverify": __version__,
+        "run": run,
         "contract": {"name": contract.name, "version": contract.version, "description": contract.description, "digest": checked.digest},
         "pair": {"reference": sides[0].name, "candidate": sides[1].name},
-        "data": {"source": data or "rows of the files", "requests": total, "window": options.window, "seed": options.seed, "measured requests": outcome.requests, "measured rows": outcome.rows},
+        "data": {**data, "measured requests": outcome.requests, "measured rows": outcome.rows},
         "complete": outcome.complete,
         "verdict": verdict,
         "exit_code": code,

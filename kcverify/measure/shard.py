@@ -18,7 +18,7 @@ from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
 from kcverify.measure.outcomes import Outcomes, load_outcomes, open_parser
 from kcverify.measure.records import packed
-from kcverify.measure.run import Rows, file_requests, run_pair
+from kcverify.measure.run import Rows, file_requests, length_fault, one_sided_ids, run_pair, told_requests
 from kcverify.measure.session import check_options, feed, load_monitor, translated
 from kcverify.measure.sides import FILE_ENDINGS, FileSide, open_file
 from kcverify.measure.times import Stamps, told_times
@@ -60,6 +60,7 @@ class Plan:
     by: str
     names: tuple[str, str]
     requests: tuple[Request, ...]
+    notes: tuple[str, ...] = ()
 
 
 def specs(side: str | Sequence[str]) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def plan_of(
         requests = load_data(
             data, window=options.window, tokenizer=None, vocabulary=heads[0][0].vocabulary, limit=options.limit
         )
-        cut, total = list(_cut(requests, found.pairs, lengths)), len(requests)
+        cut, total = list(_cut(requests, found.pairs, lengths, options.limit)), len(requests)
     temperature = None if options.temperature is None else float(options.temperature)
     if options.watch is not None:
         told = requests or file_requests(heads[0][0], options.window)[:1]
@@ -121,7 +122,7 @@ def plan_of(
         for (a, b), part in zip(found.pairs, cut, strict=True)
     ]
     names = (", ".join(specs(reference)), ", ".join(specs(candidate)))
-    return Plan(tuple(jobs), total, found.by, names, tuple(requests))
+    return Plan(tuple(jobs), total, found.by, names, tuple(requests), _notes(heads))
 
 
 def _shards(role: str, given: tuple[str, ...]) -> tuple[Shard, ...]:
@@ -130,9 +131,16 @@ def _shards(role: str, given: tuple[str, ...]) -> tuple[Shard, ...]:
             if ":" not in spec and not Path(spec).suffix:
                 raise input_error("file_unreadable", path=spec, reason="no such file or folder")
             reason = "dumps in shards, --executor, --workers and --resume are for recorded files on both sides"
-            hint = "give folders, patterns or files ending in .safetensors or .npy"
+            hint = f"give folders, patterns or files ending in {' or '.join(FILE_ENDINGS)}"
             raise input_error("side_failed", side=spec, reason=reason, hint=hint)
     return find(role, given, FILE_ENDINGS)
+
+
+def _notes(heads: Sequence[tuple[FileSide, FileSide]]) -> tuple[str, ...]:
+    """What the first pair of shards lacks, and with how many it is the same."""
+    found = [note for first, second in heads for note in one_sided_ids(first, second)]
+    more = f" (as in {len(found) - 1} more shards)" if len(found) > 1 else ""
+    return (found[0] + more,) if found else ()
 
 
 def _check(pairs: Sequence[tuple[Shard, Shard]], heads: Sequence[tuple[FileSide, FileSide]]) -> None:
@@ -154,12 +162,12 @@ def _check(pairs: Sequence[tuple[Shard, Shard]], heads: Sequence[tuple[FileSide,
 
 
 def _cut(
-    requests: Sequence[Request], pairs: Sequence[tuple[Shard, Shard]], lengths: Sequence[int]
+    requests: Sequence[Request], pairs: Sequence[tuple[Shard, Shard]], lengths: Sequence[int], limit: int | None
 ) -> Iterator[tuple[Request, ...]]:
     """The requests of each shard: row i of all shards together belongs to position i of the data."""
     positions = sum(len(r.token_ids) for r in requests)
     if positions != sum(lengths):
-        raise input_error("data_length", side="the shards together", rows=sum(lengths), positions=positions)
+        raise length_fault("the dump in shards", sum(lengths), positions, limit)
     waiting = iter(requests)
     for (shard, _), length in zip(pairs, lengths, strict=True):
         mine: list[Request] = []
@@ -225,8 +233,7 @@ def _read_state(path: Path, side: FileSide, before: os.stat_result) -> FileState
 
 def _windows(job: Job, first: FileSide, second: FileSide) -> tuple[Request, ...]:
     """Requests of a shard without data, named after it; token ids of whichever side has them."""
-    told = second if first.token_ids is None else first
     return tuple(
         replace(r, request_id=f"{job.name}/{r.request_id}", fields={"shard": job.name, **r.fields})
-        for r in file_requests(told, job.window)
+        for r in told_requests(first, second, job.window) or ()
     )

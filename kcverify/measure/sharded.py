@@ -20,11 +20,12 @@ from kcverify.executors.records import Records, Summary
 from kcverify.executors.runs import Reports, ShardRun
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
+from kcverify.measure.origin import digest_of_data, new_mark
 from kcverify.measure.outcomes import load_outcomes, open_parser
 from kcverify.measure.premise import measured_guarantees
 from kcverify.measure.records import unpacked
 from kcverify.measure.run import Outcome
-from kcverify.measure.session import load_monitor, measured_run, result, translated
+from kcverify.measure.session import load_monitor, measured_run, result, told_data, translated
 from kcverify.measure.shard import Job, Plan, measure_shard, plan_of
 from kcverify.measure.times import Stamps
 from kcverify.prove.check import Checked
@@ -53,8 +54,9 @@ def measure_shards(
     """
     plan = plan_of(checked, source, reference, candidate, data, options)
     run = Run(checked, source, plan, options, data)
+    mark = run.mark()
     complete = run.through(executor or Processes(options.workers), plan.jobs)
-    return run.finish(run.monitor, complete=complete)
+    return run.finish(run.monitor, mark, complete=complete)
 
 
 def measure_in_group(
@@ -73,8 +75,9 @@ def measure_in_group(
     try:
         plan = plan_of(checked, source, reference, candidate, data, options)
         run = Run(checked, source, plan, options, data)
+        mark = "" if rank else run.mark()
         complete = run.through(Serial(), plan.jobs[rank::world])
-        mine = _Rank(tuple(job.name for job in plan.jobs), complete, done=run.done, lost=run.lost)
+        mine = _Rank(tuple(job.name for job in plan.jobs), complete, done=run.done, lost=run.lost, mark=mark)
     except InputError as error:
         mine = _Rank(wrong=error.diagnostics)
     except Exception as error:
@@ -84,12 +87,13 @@ def measure_in_group(
     merged = run.monitor.sync(group)
     run.shards.done = {name: summary for one in ranks for name, summary in one.done.items()}
     run.shards.lost = {name: reason for one in ranks for name, reason in one.lost.items()}
-    return run.finish(merged, complete=all(one.complete for one in ranks))
+    return run.finish(merged, ranks[0].mark, complete=all(one.complete for one in ranks))
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """What one rank of a group tells the others: the shards that it sees, what it did, what went wrong."""
+    """What one rank of a group tells the others: the shards that it sees, what it did, what went wrong; the first one
+    also the mark of the run."""
 
     names: tuple[str, ...] = ()
     complete: bool = False
@@ -97,6 +101,7 @@ class _Rank:
     fault: str = ""
     done: Mapping[str, Summary] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
+    mark: str = ""
 
 
 def _gathered(mine: _Rank, world: int, group: Any) -> list[_Rank]:
@@ -121,9 +126,9 @@ class Run:
 
     def __init__(self, checked: Checked, source: str, plan: Plan, options: MeasureOptions, data: str | None) -> None:
         self.checked, self.source, self.plan, self.options, self.data = checked, source, plan, options, data
-        records = None if options.resume is None else Records(options.resume, self._identity())
+        self.records = None if options.resume is None else Records(options.resume, self._identity())
         reports = Reports("measured", options.tell, options.progress, options.clock)
-        self.shards = ShardRun(self._add, records, reports)
+        self.shards = ShardRun(self._add, self.records, reports)
         self.monitor = load_monitor(source, plan.jobs[0].temperature)
 
     def _identity(self) -> dict[str, str]:
@@ -141,6 +146,11 @@ class Run:
             "times": hashlib.sha256(repr(sorted(job.told.items())).encode()).hexdigest() if job.told else "none",
             "data": "none" if self.data is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         }
+
+    def mark(self) -> str:
+        """The mark of the run: that of the folder of finished shards where it is resumed. Raises InputError."""
+        new = new_mark()
+        return new if self.records is None else self.records.mark(new)
 
     def through(self, executor: Executor, jobs: Sequence[Job]) -> bool:
         """Do what is left of the jobs; False where Ctrl-C ended it. Raises InputError, RuntimeError as the jobs say."""
@@ -165,8 +175,8 @@ class Run:
         except MonitorInputError as error:
             raise translated(error) from None
 
-    def finish(self, monitor: Any, *, complete: bool) -> dict[str, Any]:
-        """The result of the merged state `monitor`, which observes what the file of outcomes has."""
+    def finish(self, monitor: Any, mark: str, *, complete: bool) -> dict[str, Any]:
+        """The result of the merged state `monitor`, which observes what the file of outcomes has, under the run's mark."""
         checked, options, plan = self.checked, self.options, self.plan
         done = [self.done[job.name] for job in plan.jobs if job.name in self.done]
         lost = [{"shard": job.name, "reason": self.lost[job.name]} for job in plan.jobs if job.name in self.lost]
@@ -178,12 +188,14 @@ class Run:
         measured = build_report(monitor, one_look=options.fixed_sample)
         missing = [f"shard {entry['shard']} is missing: {entry['reason']}" for entry in lost]
         times = Stamps(checked.contract).notes(measured["clauses"])
-        measured["notes"] += [*notes, *times, *missing]
+        measured["notes"] += [*notes, *times, *plan.notes, *missing]
         _positions(measured["clauses"])
         sides = (self._side(done, 0), self._side(done, 1))
         longest = max((s.longest for s in done), default=0)
         seen = measured_run(monitor, outcome, self.data, longest, options)
-        found = result(checked, measured, outcome, sides, self.data, plan.total, options) | {
+        files = [file.sha256 for s in done for file in s.files]
+        told = told_data(self.data, plan.total, digest_of_data(plan.requests, outcomes, files), options)
+        found = result(checked, measured, outcome, sides, told, mark) | {
             "shards": {"total": len(plan.jobs), "measured": len(done), "matched_by": plan.by, "lost": lost},
             "measured_guarantees": measured_guarantees(checked, seen),
         }

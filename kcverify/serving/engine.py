@@ -207,5 +207,5 @@ def _faulty(logits: Row, s: Sequence) -> Row:
 
 def _weights(kernel: str) -> decode.Weights:
     side = open_side(f"demo:{kernel}")
-    assert isinstance(side, KernelSide) and side.basis is not None
+    assert isinstance(side, KernelSide) and side.basis is not None and isinstance(side.basis.model, Model)
     return decode.pack(side.basis.model, side.basis.kernel)

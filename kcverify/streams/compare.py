@@ -191,7 +191,11 @@ def _assumptions(left: Stream, right: Stream, options: Options, matching: Matchi
     out = [f"the {options.sampled_by} sampled the tokens"] if left.carries | right.carries else []
     if matching.by != "id":
         out.append(f"requests have no id in common and are paired by {PAIRED[matching.by]}")
-    for role, stream in (("reference", left), ("candidate", right)):
+    sides = (("reference", left), ("candidate", right))
+    nameless = [role for role, stream in sides if not stream.carries & {"token_ids", "tokens"}]
+    if len(nameless) == 1:
+        out.append(f"both sides scored the same tokens: the {nameless[0]} has no token ids")
+    for role, stream in sides:
         for key, declared in sorted(stream.declared.items()):
             if declared.origin == "assumed":
                 out.append(f"{key} of the {role} is {declared.value}, as {stream.format} writes by default")

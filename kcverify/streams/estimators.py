@@ -93,7 +93,7 @@ ROWS: tuple[Estimator, ...] = (
         _SAMPLE, lambda t, g: t - g,
     ),
     Estimator(
-        "chi2", "mean e^2d - 1", "chi2(trainer‖engine), the variance of the weights", ">= -1", _SAMPLE,
+        "chi2", "mean e^2d - 1", "chi2(trainer‖engine) where the supports match; unbiased, so few tokens may give less than 0", ">= -1", _SAMPLE,
         lambda t, g: 2 * (t - g), finish=lambda mean: mean - 1,
     ),
     Estimator(
@@ -284,7 +284,7 @@ def _interval(row: Estimator, values: Floats, counts: Floats, log_mean: float | 
     found = ratio(values, counts)
     ends = sorted((row.finish(found.lower), row.finish(found.upper)))
     value = row.finish(found.value if log_mean is None else _exp(log_mean))
-    floor = 0.0 if row.sign.startswith(">= 0") or row.sign.startswith("[0") else -math.inf
+    floor = {">= 0": 0.0, "[0, 1]": 0.0, ">= -1": -1.0}.get(row.sign, -math.inf)
     return Interval(value, max(floor, ends[0]), ends[1], found.unit, found.n)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from kcverify.measure.kernels import BY_NAME, multiply  # noqa: E402
 from kcverify.measure.model import forward  # noqa: E402
 from kcverify.measure.sides import open_side  # noqa: E402
 from kcverify.measure.tokenizer import BYTES  # noqa: E402
+from kcverify.output import kernel_chain  # noqa: E402
 from kcverify.resources import data_path  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +152,9 @@ def test_a_tie_is_a_tie_and_time_is_said_to_be_measured(capsys, folder):
         (("budget.kc", "--clause", "other"), "no clause `other`"),
         (("budget.kc", "--model", "smollm2"), "KC419"),
         (("budget.kc", "--window", "0"), "--window"),
+        (("budget.kc", "--reference", "bf17"), "--reference: no `bf17`"),
+        (("budget.kc", "--model", "absent_model:logits"), "KC411"),
+        (("budget.kc", "--temperature", "1e400"), "--temperature: 1e400 is not between"),
         (("missing.kc",), "KC401"),
     ],
 )
@@ -157,6 +162,26 @@ def test_wrong_input_is_named(capsys, folder, arguments, words):
     code, _, err = run(capsys, "allocate", *arguments)
     assert code == 2
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--factor", "1e400"), ("--factor", "1e-400"), ("--temperature", "1e400")]
+)
+def test_a_map_of_numbers_that_no_double_holds_is_refused(capsys, folder, option, value):
+    code, _, err = run(capsys, "map", "--kernel", "int8", option, value)
+    assert code == 2
+    assert f"{option}: {value} is not between 1e-100 and 1e100" in err
+
+
+@pytest.mark.parametrize(("limit", "chosen"), [("1e-200", "float32"), ("1e308", "int4")])
+def test_limits_at_the_ends_of_the_doubles_are_kept_like_others(capsys, folder, limit, chosen):
+    (folder / "far.kc").write_text(BUDGET.replace("<= 1.2 except 5%", f"<= {limit}"), encoding="utf-8")
+    small = ("--window", "2", "--calibration", "4", "--limit", "68", "--points", "0", "--level", "kind")
+    code, out, _ = run(capsys, "allocate", "far.kc", "--formats", "float32,int4", *small, "--format", "json")
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["attempts"][0]["formats"] == {chosen: 3}
+    assert len({(p["kind"], str(p["formats"])) for p in answer["pareto"]}) == len(answer["pareto"])
 
 
 def test_a_map_answers_for_each_slice(capsys, folder):
@@ -247,6 +272,16 @@ def test_one_report_from_the_accumulator_to_the_policy_gradient(capsys, folder):
     assert {a["name"]: a["follows"] for a in answer["asked"]} == {"reward_safe": True, "grad_safe": True, "hard": False}
     share = 1 - 0.05 ** (1 / 24)
     assert answer["asked"][0]["bound"] == pytest.approx(steps["tv"]["value"] * (1 - share) + share, rel=1e-3)
+    printed = {
+        line.split()[0]: line.split()[1:3]
+        for line in kernel_chain.text(answer, False).splitlines()
+        if re.search(" [<>]= ", line)
+    }
+    for name in ("accumulator", "tv", "kl", "chi2", "bc", "reward_drift", "pg_bias"):
+        relation, shown = printed[name]
+        exact = Fraction(steps[name]["value"])
+        assert (Fraction(shown) >= exact) if relation == "<=" else (Fraction(shown) <= exact), name
+    assert Fraction(printed["bc"][1]) < 1
     _self_contained(folder / "chain.html")
     (folder / "asks_nothing.kc").write_text(
         "contract a\n" + ASSUME + "runtime { r: p99 latency <= 9 s -> L1 }\n", encoding="utf-8"
@@ -262,6 +297,8 @@ def test_one_report_from_the_accumulator_to_the_policy_gradient(capsys, folder):
         ("accumulator_bf16.kc", ("--candidate", "int8"), "KC753"),
         ("accumulator_bf16.kc", ("--candidate", "what"), "no format `what`"),
         ("accumulator_bf16.kc", ("--model", "gpt"), "no `gpt`"),
+        ("accumulator_bf16.kc", ("--seed", "9" * 20), "--seed: 99999999999999999999 is not in [0, 2^62)"),
+        ("accumulator_bf16.kc", ("--seed", "-1"), "--seed: -1 is not in [0, 2^62)"),
     ],
 )
 def test_a_chain_that_cannot_be_is_refused(capsys, folder, kernel, more, words):

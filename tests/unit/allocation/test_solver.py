@@ -130,3 +130,16 @@ def test_a_contract_without_a_budget_is_asked_for_one(clauses, words):
     with pytest.raises(InputError, match=words) as stop:
         of(clauses)
     assert stop.value.diagnostics[0].code.slug == "allocation_no_budget"
+
+
+def test_numbers_that_the_solver_would_refuse():
+    """A format a trillion times beyond the limit is never chosen, and does not hide the one that fits."""
+    units = ("a", "b")
+    cost = {(u, f): c for u in units for f, c in (("wide", 4.0), ("narrow", 1.0))}
+    drift = {(u, f): d for u in units for f, d in (("wide", 0.0), ("narrow", 1e23))}
+    found = cheapest(cost, [drift], [1.0], units, ("wide", "narrow"))
+    assert found is not None
+    assert found.assignment == {"a": "wide", "b": "wide"}
+    nearest = closest(cost, 5.0, [drift], [1.0], units, ("wide", "narrow"))
+    assert nearest is not None
+    assert sorted(nearest.assignment.values()) == ["narrow", "wide"]

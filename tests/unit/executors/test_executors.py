@@ -73,6 +73,16 @@ def test_a_process_that_dies_with_nothing_to_do_costs_no_job() -> None:
     assert first not in {a.value for a in rest}
 
 
+def test_an_end_that_shows_only_with_the_next_job_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process whose threads still end looks alive when it is given its next job."""
+    monkeypatch.setattr(subprocess.Popen, "poll", lambda self: None)
+    answers = Processes(1).map(process, range(3))
+    first = next(answers).value
+    os.kill(first, signal.SIGKILL)
+    rest = list(answers)
+    assert sorted(a.index for a in rest) == [1, 2] and [a.lost for a in rest] == ["", ""]
+
+
 def test_closing_stops_what_runs(tmp_path: Path) -> None:
     answers = Processes(2).map(choose, [("double", "1"), ("slow", str(tmp_path / "pid"))])
     assert next(answers).value == 2

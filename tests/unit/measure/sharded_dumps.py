@@ -61,7 +61,8 @@ def run(
 
 
 def text(result: dict[str, Any]) -> str:
-    return json.dumps(result, allow_nan=False)
+    """Everything but the mark of the run, which no other run has."""
+    return json.dumps({key: value for key, value in result.items() if key != "run"}, allow_nan=False)
 
 
 class Shuffled:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,3 +143,35 @@ def test_text_around_a_position() -> None:
     request = Request("a", tuple(b"hello world"))
     assert text_around(request, 4, BYTES, tokens=3) == ("llo", " ")
     assert text_around(request, 10, BYTES, tokens=3) == ("rld", "")
+
+
+def test_an_array_of_token_ids_is_cut_into_windows_or_read_by_row(tmp_path: Path) -> None:
+    path = str(tmp_path / "ids.npy")
+    np.save(path, np.arange(5, dtype=np.uint8))
+    found = load_data(path, window=2, tokenizer=None, vocabulary=5)
+    assert [r.token_ids for r in found] == [(0, 1), (2, 3), (4,)]
+    np.save(path, np.arange(6).reshape(2, 3))
+    found = load_data(path, window=2, tokenizer=None)
+    assert [(r.request_id, r.token_ids) for r in found] == [("row-0", (0, 1, 2)), ("row-1", (3, 4, 5))]
+    with pytest.raises(InputError, match=r"ids.npy:2: token id 4 is outside the vocabulary of 4"):
+        load_data(path, window=2, tokenizer=None, vocabulary=4)
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (np.ones(3), r"float64 \[3\], not integer token ids"),
+        (np.zeros((2, 0), dtype=np.int64), r"int64 \[2, 0\], not integer"),
+        (np.zeros((1, 1, 1), dtype=np.int64), r"int64 \[1, 1, 1\], not integer"),
+        (np.array([-1]), "token id -1 is outside"),
+        (np.array([{}], dtype=object), "not a usable .npy file"),
+    ],
+)
+def test_an_array_of_anything_else_is_refused(tmp_path: Path, array: np.ndarray, reason: str) -> None:
+    path = tmp_path / "ids.npy"
+    np.save(path, array, allow_pickle=True)
+    with pytest.raises(InputError, match=reason):
+        load_data(str(path), window=2, tokenizer=None)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"ids.npy:1: "):
+        load_data(str(path), window=2, tokenizer=None)

@@ -16,7 +16,7 @@ from kcverify.diagnostics import InputError
 from kcverify.measure.data import Request
 from kcverify.measure.observed import Observer
 from kcverify.measure.options import MeasureOptions
-from kcverify.measure.outcomes import FIELDS, load_outcomes, misspelt, open_parser
+from kcverify.measure.outcomes import FIELDS, load_outcomes, misspelt, open_parser, strangers
 from kcverify.measure.run import run_pair
 from kcverify.measure.session import load_monitor
 from kcverify.measure.sides import KernelSide
@@ -72,7 +72,7 @@ def test_responses_are_parsed(text: str, good: str, bad: str, tmp_path: Path) ->
     assert two.given["parse_rate"] == {"values": 0.0}
 
 
-@pytest.mark.parametrize("text", ["xml", "regex:(", "no.such.module:f", "math:pi"])
+@pytest.mark.parametrize("text", ["xml", "regex:(", "regex:", "no.such.module:f", "math:pi", "os:getcwd"])
 def test_a_format_that_is_none(text: str) -> None:
     with pytest.raises(InputError):
         open_parser(text)
@@ -121,6 +121,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_misspelt_field_is_named(tmp_path: Path) -> None:
     found = load_outcomes(write(tmp_path, {"request_id": "a", "latncy_ms": 1, "prompt_tokens": 3}))
     assert misspelt(found) == ["field `latncy_ms` is not read: did you mean `latency_ms`"]
+
+
+def test_observations_of_other_requests_or_of_nothing_are_named(tmp_path: Path) -> None:
+    """A prefix too many in the ids, or the data's file again, went without a word."""
+    found = load_outcomes(write(tmp_path, *({"request_id": name, "latency_ms": 1} for name in ("a", "xb", "xc"))))
+    (note,) = strangers(found, {"a": None, "b": None})
+    assert note.startswith("2 of 3 observed requests are none of the measured ones, as xb")
+    assert strangers(found[:1], {"a": None}) == [] == strangers([], {"a": None})
+    nothing = load_outcomes(write(tmp_path, {"request_id": "a", "tags": ["x"]}))
+    assert strangers(nothing, {"a": None})[0].startswith("the observations have no field of a metric: none of latency")
+    assert strangers(load_outcomes(write(tmp_path, {"request_id": "a", "time_s": 1})), {"a": None}) == []
 
 
 CONTRACT = """contract c
@@ -196,7 +207,8 @@ def test_what_the_file_carries_comes_from_there_alone(tmp_path: Path) -> None:
     found, notes = run(tmp_path, load_outcomes(write(tmp_path, *lines)))
     assert found["all", None]["evidence"]["requests"] == 2 and found["all", None]["max"]["value"] == 5.0
     assert found["late", "long"]["evidence"]["requests"] == 1 and found["late", "long"]["verdict"] == "fail"
-    assert found["speed", None]["evidence"]["requests"] == 3 and len(notes) == 2
+    assert found["speed", None]["evidence"]["requests"] == 3 and len(notes) == 3
+    assert notes[2].startswith("1 of 2 observed requests are none of the measured ones, as z")
 
 
 def test_the_page_lists_every_field_and_metric() -> None:

@@ -85,6 +85,8 @@ def test_requests_that_the_observations_lack_never_pass(files: Path) -> None:
         ("--seed", {"seed": 10**30}),
         ("--parse", {"parse": "json"}),
         ("--rows", {"rows": 3}),
+        ("--device", {"device": "nonsense"}),
+        ("--device", {"device": "meta"}),
     ],
 )
 def test_options_that_no_run_can_have(files: Path, option: str, fields: dict[str, Any], executor: str | None) -> None:

@@ -77,7 +77,9 @@ def in_two_ranks(dump: Path, candidate: Path, folder: Path, second: Path | None 
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
 )
 def test_a_process_group_gives_the_same_on_every_rank(dump: Path, serial: str, tmp_path: Path) -> None:
-    assert in_two_ranks(dump, dump / "cand", tmp_path) == [serial, serial]
+    first, second = map(json.loads, in_two_ranks(dump, dump / "cand", tmp_path))
+    assert first == second, "the mark of the run too"
+    assert text(first) == serial
 
 
 @pytest.mark.skipif(
@@ -159,7 +161,7 @@ def test_requests_of_the_data_lie_over_the_shards(contract: Contract, dump: Path
     with pytest.raises(InputError, match=r"request x of the data runs over the end of .*part-1\.npy"):
         run(contract, dump, str(data))
     data.write_text(lines[0], encoding="utf-8")
-    with pytest.raises(InputError, match="the shards together has 148 rows, the data has 40 positions"):
+    with pytest.raises(InputError, match="the dump in shards has 148 rows, the data has 40 positions"):
         run(contract, dump, str(data))
 
 

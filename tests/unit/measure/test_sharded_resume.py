@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,27 @@ def test_finished_shards_are_not_measured_again(contract: Contract, dump: Path, 
     told.clear()
     assert text(run(contract, dump, resume=folder, tell=told.append)) == serial
     assert told[0] == "5 of 5 shards were measured before"
+
+
+def test_a_run_that_is_resumed_keeps_its_mark(contract: Contract, dump: Path, tmp_path: Path) -> None:
+    cut = through(contract, dump, Stopped(2), resume=tmp_path / "a")
+    whole = run(contract, dump, resume=tmp_path / "a")
+    assert cut["run"] == whole["run"] and len(whole["run"]) == 32
+    assert cut["data"]["digest"] != whole["data"]["digest"], "it has more data"
+    others = [run(contract, dump, resume=tmp_path / "b"), run(contract, dump), run(contract, dump)]
+    assert len({found["run"] for found in (whole, *others)}) == 4
+    assert {found["data"]["digest"] for found in others} == {whole["data"]["digest"]}
+
+
+def test_a_folder_of_a_run_without_a_mark_is_resumed(
+    contract: Contract, dump: Path, serial: str, tmp_path: Path
+) -> None:
+    run(contract, dump, resume=tmp_path)
+    known = json.loads((tmp_path / "run.json").read_text())
+    del known["run"]
+    (tmp_path / "run.json").write_text(json.dumps(known))
+    first = run(contract, dump, resume=tmp_path)
+    assert text(first) == serial and first == run(contract, dump, resume=tmp_path)
 
 
 class Stopped:

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from kcverify.diagnostics import InputError
-from kcverify.measure.sides import FileSide, KernelSide, open_pair, open_side, sha256_of
+from kcverify.measure.functions import sha256_of
+from kcverify.measure.sides import FileSide, KernelSide, open_pair, open_side
 from kcverify.resources import data_path
 
 _NUMBER = itertools.count()
@@ -135,10 +136,10 @@ def test_rows_of_an_npy_file(tmp_path: Path, dtype) -> None:
 def test_rows_of_a_safetensors_file(tmp_path: Path, dtype: torch.dtype) -> None:
     values = torch.arange(12).reshape(4, 3).to(dtype)
     path = tmp_path / "a.safetensors"
-    save_file({"logits": values, "token_ids": torch.arange(4), "other": torch.zeros(1)}, path)
+    save_file({"logits": values, "token_ids": torch.arange(4) % 3, "other": torch.zeros(1)}, path)
     side = open_side(str(path))
     assert torch.equal(side.rows(1, 3), values[1:3])
-    assert side.token_ids.tolist() == [0, 1, 2, 3]
+    assert side.token_ids.tolist() == [0, 1, 2, 0]
     save_file({"anything": values}, path)
     assert open_side(str(path)).token_ids is None
 
@@ -153,6 +154,9 @@ BAD_TENSORS = [
         {"logits": torch.zeros(2, 3), "token_ids": torch.arange(3)},
         r"`token_ids` of .* has shape \[3\], expected 2 integers",
     ),
+    ({"logits": torch.zeros(2, 3), "token_ids": torch.zeros(2)}, "its `token_ids` are float32, not integers"),
+    ({"logits": torch.zeros(2, 3), "token_ids": torch.tensor([0, 3])}, "go from 0 to 3, its vocabulary has 3 tokens"),
+    ({"logits": torch.zeros(2, 3), "token_ids": torch.tensor([-1, 2])}, "go from -1 to 2"),
 ]
 
 

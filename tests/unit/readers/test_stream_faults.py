@@ -177,6 +177,23 @@ def test_arrays_that_are_not_read(tmp_path: Path) -> None:
     assert "Fortran order" in fault(tmp_path / "f.npy").message
     np.save(tmp_path / "one.npy", np.zeros(4))
     assert fault(tmp_path / "one.npy").code.slug == "stream_unknown"
+    assert "`array` (float64 [4])" in fault(tmp_path / "one.npy").message
+
+
+@pytest.mark.parametrize("name", ["codes.npy", "codes.safetensors"])
+def test_integers_are_told_what_logits_are(tmp_path: Path, name: str) -> None:
+    codes = np.zeros((4, 8), np.int32)
+    np.save(tmp_path / "codes.npy", codes)
+    safetensors(tmp_path / "codes.safetensors", {"array": codes})
+    found = fault(tmp_path / name)
+    assert found.code.slug == "stream_unknown" and "logits must be floating point" in found.message
+    assert f"`array` ({'int32' if name.endswith('npy') else 'I32'} [4, 8])" in found.message
+
+
+def test_rows_in_a_layout_that_is_not_read_for_them_are_told_which_are(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", logits=np.zeros((4, 8), np.float32))
+    found = fault(tmp_path / "rows.npz")
+    assert "`logits` (float32 [4, 8])" in found.message and found.hint.endswith("safetensors and npy")
 
 
 def test_several_arrays_are_asked_about(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_streams import drawn, log_softmax
+from safetensors.numpy import save_file
 
 from kcverify.cli import main
 from kcverify.docgen.answers import answers
@@ -139,3 +140,20 @@ def test_wrong_options_are_said(run, tmp_path, rollouts, words, said) -> None:
 def test_a_missing_file(run, tmp_path) -> None:
     code, _, err = run("compare", tmp_path / "none.npz", tmp_path / "none.npz")
     assert code == 2 and "KC401" in err
+
+
+def test_ids_on_one_side_alone_are_an_assumption(run, tmp_path) -> None:
+    """Rows without ids are compared in their order; that they are of the same tokens is said, not passed over."""
+    rows = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+    np.save(tmp_path / "plain.npy", rows)
+    save_file({"logits": rows, "token_ids": np.arange(6)}, tmp_path / "ids.safetensors")
+    note = "both sides scored the same tokens: the {} has no token ids"
+    for pair, role in (
+        (("plain.npy", "ids.safetensors"), "reference"),
+        (("ids.safetensors", "plain.npy"), "candidate"),
+    ):
+        code, out, _ = run("compare", *(tmp_path / name for name in pair), "--format", "json")
+        found = json.loads(out)
+        assert (code, found["verdict"]) == (0, "comparable") and note.format(role) in found["assumptions"]
+    _, out, _ = run("compare", tmp_path / "plain.npy", tmp_path / "plain.npy", "--format", "json")
+    assert not any("no token ids" in told for told in json.loads(out)["assumptions"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from made_streams import compared, request
 
+from kcverify.output.compare_streams import text
 from kcverify.streams.estimators import ROWS, log_abs_expm1, log_k3
 from kcverify.streams.projects import PROJECTS
 
@@ -43,6 +45,30 @@ def test_registry_by_hand() -> None:
         "ESS": sum(w) ** 2 / (5 * sum(x * x for x in w)),
     })  # fmt: skip
     assert answer["sequences"]["median_log_weight"] == pytest.approx((-0.1 - 0.2) / 2)
+
+
+def test_chi2_is_unbiased_and_below_zero_by_chance() -> None:
+    """Over all samples of two tokens, each as likely as the engine draws it, the mean of the estimate is chi2."""
+    engine, trainer = (0.5, 0.3, 0.2), (0.6, 0.3, 0.1)
+    chi2 = sum((t - g) ** 2 / g for t, g in zip(trainer, engine, strict=True))
+    total, below = 0.0, 0
+    for i, j in itertools.product(range(3), repeat=2):
+        t, g = ([math.log(side[i]), math.log(side[j])] for side in (trainer, engine))
+        answer = compared([request("a", t)], [request("a", g)])
+        [row] = [row for row in answer["estimators"] if row["name"] == "chi2"]
+        total += engine[i] * engine[j] * row["value"]
+        below += row["value"] < -1e-9
+        assert (row["lower"], row["upper"]) == (-1.0, "inf")
+    assert total == pytest.approx(chi2) and below
+    assert "unbiased" in row["estimates"] and "variance" not in row["estimates"]
+
+
+def test_an_interval_that_one_request_cannot_give_is_said() -> None:
+    one = text(compared([request("a", A)], [request("a", G)]), False)
+    [line] = [line for line in one.splitlines() if line.startswith("  chi2")]
+    assert "none: 1 request" in line
+    two = text(compared([request("a", A), request("b", B)], [request("a", G), request("b", H)]), False)
+    assert "none: 1 request" not in two
 
 
 def test_every_row_says_what_it_is() -> None:
