@@ -12,6 +12,7 @@ from typing import Any
 
 from kcverify import __version__
 from kcverify.diagnostics import InputError, input_error
+from kcverify.emit.plan import plan
 from kcverify.prove.certificate import certificate
 from kcverify.prove.certificate import text as certificate_text
 from kcverify.prove.check import Checked
@@ -83,10 +84,15 @@ def statements(checked: Checked, setting: Setting) -> list[dict[str, Any]]:
             {"name": v.claim.name, "slice": v.scope or "", "verdict": v.status.value} for v in checked.verdicts
         ],
         "proofs": _proofs(checked),
-        "evidence": [{"name": Path(setting.result).name, "digest": {"sha256": hashlib.sha256(content).hexdigest()}}],
+        "evidence": [{"name": _named(setting.result), "digest": {"sha256": hashlib.sha256(content).hexdigest()}}],
         "fingerprints": {side: one.data() for side, one in found.items()},
     }
     return bundle(subjects, predicate)
+
+
+def _named(path: str) -> str:
+    """The name of a file as text, whatever its bytes are."""
+    return Path(path).name.encode("utf-8", "replace").decode()
 
 
 _CLAUSE = ("name", "slice", "severity", "verdict")
@@ -97,6 +103,8 @@ def _result(path: str, content: bytes, checked: Checked) -> tuple[dict[str, Any]
     try:
         data = strict(content)
         told, measured = data["contract"]["digest"], data["measured"]
+        if type(data["complete"]) is not bool:
+            raise TypeError("whether it is complete is not said")
         for row in measured["clauses"]:
             if row["verdict"] not in _WORDS or not all(isinstance(row[k], str | None) for k in _CLAUSE):
                 raise ValueError(f"the clause {row['name']!r} cannot be read")
@@ -127,7 +135,8 @@ def _consistent(path: str, row: Mapping[str, Any], checked: Checked) -> None:
         logs = {side: _log_e(evidence, side) for side in ("fail", "pass")}
         against = _number(evidence["log_threshold_fail"])
         exceeding = [evidence[key] or 0 for key in ("exceeding_rows", "exceeding_requests")]
-        requests, needed = evidence["requests"] or 0, evidence["requests_needed"] or 0
+        requests, needed = (_count(evidence[key] or 0) for key in ("requests", "requests_needed"))
+        kind = next(p.evidence for p in plan(checked.contract).clauses if p.clause.name == clause.name)
         clean = not any(exceeding) and requests >= needed
         faults = {
             "its severity is another": row["severity"] != clause.severity,
@@ -142,9 +151,13 @@ def _consistent(path: str, row: Mapping[str, Any], checked: Checked) -> None:
                 and against is not None
                 and logs["fail"] >= against
             ),
+            "no evidence for it is there": (
+                row["verdict"] == "pass" and evidence["kind"] in _WITH_E_VALUES and logs["pass"] is None
+            ),
             "a clause without exception passes after enough clean requests": (
                 row["verdict"] == "pass" and evidence["kind"] == "maximum" and not clean
             ),
+            "its evidence is of another kind": row["verdict"] in ("pass", "fail") and evidence["kind"] != kind,
         }
     except (KeyError, TypeError, ValueError) as error:
         raise refused(
@@ -155,7 +168,9 @@ def _consistent(path: str, row: Mapping[str, Any], checked: Checked) -> None:
 
 
 _ROUNDING = 1e-9
-_TESTED = ("share", "binary", "mean", "maximum")
+_WITH_E_VALUES = ("share", "binary", "mean")
+_TESTED = (*_WITH_E_VALUES, "maximum")
+_MOST = 1 << 48
 
 
 def _number(value: object) -> float | None:
@@ -166,9 +181,17 @@ def _number(value: object) -> float | None:
     return value
 
 
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise ValueError(f"{str(value)[:80]} is no count")
+    return value
+
+
 def _log_e(evidence: Mapping[str, Any], side: str) -> float | None:
     """Log of the e-value of a side; of one look, minus the log of the p-value. None where no test decides."""
     p = _number(evidence[f"p_{side}"])
+    if p is not None and not 0.0 <= p <= 1.0:
+        raise ValueError(f"{str(p)[:80]} is no p-value")
     return _number(evidence[f"log_e_{side}"]) if p is None else -math.log(p) if p > 0.0 else math.inf
 
 
@@ -194,7 +217,7 @@ def _builds(result: Mapping[str, Any], setting: Setting) -> dict[str, str]:
         given = [candidate]
     if not given:
         raise refused(f"the kernel of {candidate} was not given", "give it with `--kernel module:function` or a file")
-    return {name: sha for spec in given for name, sha in kernels.resolve(spec).digests().items()}
+    return kernels.digests(given)
 
 
 def _same(field: str, found: Mapping[str, str], measured: Fingerprint) -> None:
@@ -204,11 +227,14 @@ def _same(field: str, found: Mapping[str, str], measured: Fingerprint) -> None:
         hint = "declare them when measuring: `kcverify measure --fingerprint-candidate F.json`"
         raise refused(f"the result does not say which {field} were measured", hint)
     for name, sha in found.items():
-        if sha not in stated.values() or (kernels.is_shipped(name) and stated.get(name) != sha):
+        own = stated.get(name, "" if kernels.is_shipped(name) else sha)
+        if sha not in stated.values() or own != sha:
             raise refused(f"{field} {name} ({sha[:16]}) are not those that were measured")
     missing = [name for name, sha in stated.items() if sha not in found.values()]
     if missing:
         raise refused(f"{field} {missing[0]} were measured and not given")
+    if len(found) != len(stated):
+        raise refused(f"{len(found)} {field} were given, and {len(stated)} were measured")
 
 
 def _proofs(checked: Checked) -> list[dict[str, str]]:

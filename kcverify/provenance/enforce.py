@@ -10,7 +10,7 @@ from kcverify.diagnostics import Diagnostic, InputError, diagnose, diagnosis, in
 from kcverify.elaborate.contract import Contract
 from kcverify.provenance.fields import ABSENT
 from kcverify.provenance.fingerprint import Fingerprint, differences, of_data
-from kcverify.provenance.reading import read_bytes, strict
+from kcverify.provenance.reading import is_there, read_bytes, strict
 
 SIDES = ("reference", "candidate")
 SUFFIX = ".provenance.json"
@@ -119,7 +119,7 @@ def provenance_of(path: str, found: object) -> Mapping[str, Any] | None:
     """
     data = found.get("provenance") if isinstance(found, dict) else None
     beside = Path(path + SUFFIX)
-    if data is None and beside.is_file():
+    if data is None and is_there(beside):
         try:
             data = strict(read_bytes(beside))
         except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -143,7 +144,7 @@ def _events(path: str, content: bytes) -> list[tuple[int, Event]]:
             try:
                 out.append((number, _inner(path, strict(raw))))
             except ValueError as error:
-                raise _invalid(path, f"line {number} is {error}") from None
+                raise _invalid(path, f"line {number}: {error}") from None
     return out
 
 
@@ -179,8 +180,14 @@ def _opened(path: str, data: Event) -> Opened:
         hashes = [recorded["logits"][side] for side in SIDES]
         if not all(isinstance(t, str) for t in (*texts, *hashes)) or not isinstance(data["at"], int):
             raise TypeError("a name that is no text, or a time that is no whole number")
+        if "\0" in "".join(map(str, texts)):
+            raise ValueError("a name with a character that no name has")
         if not isinstance(request["fields"], dict) or not isinstance(request["tags"], list):
             raise TypeError("a request without `fields` and `tags`")
+        if not all(isinstance(one, str) for one in request["tags"]):
+            raise TypeError("a tag that is no text")
+        if not all(isinstance(one, str | int | float) for one in request["fields"].values()):
+            raise TypeError("a trace field that is neither text nor a number")
         instant(data["at"])
         contract = _contract(path, data["contract"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, binascii.Error) as error:
@@ -198,14 +205,22 @@ def _call(replay: Mapping[str, Any]) -> Call:
         raise ValueError("its inputs are no batch of requests of one length")
     if not all(type(i) is int and -1 <= i < 2**31 for i in flat):
         raise ValueError("its inputs are no token ids")
+    if replay["shapes"] != [len(inputs), len(inputs[0])]:
+        raise ValueError("its shapes are not those of its inputs")
     place, start = replay["place"], replay["start"]
     if type(place) is not int or type(start) is not int or not 0 <= place < len(inputs) or start < 0:
         raise ValueError("the place of the request is not in its batch")
     rng = {str(name): base64.b64decode(state, validate=True) for name, state in replay["rng"].items()}
-    heat = str(replay["sampling"]["temperature"])
-    if not float(heat) > 0:
-        raise ValueError("its temperature is not positive")
-    return Call(inputs, place, start, rng, int(replay["seed"]), str(replay["device"]), heat)
+    seed, device, heat = replay["seed"], replay["device"], replay["sampling"]["temperature"]
+    if not all(isinstance(text, str) for text in (seed, device, heat)):
+        raise TypeError("a seed, a device or a temperature that is no text")
+    if set(rng) != ({"cpu", "cuda"} if device.partition(":")[0] == "cuda" else {"cpu"}):
+        raise ValueError("the states of its random generators are not those of its device")
+    if str(int(seed)) != seed or not -(2**63) <= int(seed) < 2**64:
+        raise ValueError("its seed is no whole number of 64 bits")
+    if not 0 < float(heat) < math.inf or repr(float(heat)) != heat:
+        raise ValueError("its temperature is no positive number in its shortest form")
+    return Call(inputs, place, start, rng, int(seed), device, heat)
 
 
 def _contract(path: str, form: object) -> Contract:

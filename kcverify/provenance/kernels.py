@@ -7,13 +7,13 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcverify.diagnostics import InputError, input_error
 from kcverify.provenance.fields import ABSENT, Value
-from kcverify.provenance.reading import is_there, sha256_of
+from kcverify.provenance.reading import is_text, is_there, sha256_of
 
 _PACKAGE = Path(__file__).parents[1]
 _SOURCES = ("kernels.py", "model.py")
@@ -28,6 +28,16 @@ class Shipped:
 
 SHIPPED: Mapping[str, Shipped] = {"demo": Shipped("bytes"), "smollm2": Shipped("of the GGUF file")}
 """Models by the name before the colon of a kernel."""
+
+
+def digests(specs: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of every file of several kernels. Raises InputError: `kernel_unknown`, also for two files of one name."""
+    out: dict[str, str] = {}
+    for spec in specs:
+        for name, sha in resolve(spec).digests().items():
+            if out.setdefault(name, sha) != sha:
+                raise _unknown(spec, f"another file that was given is called {name} too")
+    return out
 
 
 def is_shipped(name: str) -> bool:
@@ -58,6 +68,8 @@ def resolve(spec: str) -> KernelSource:
     if colon and prefix in SHIPPED:
         return _shipped(spec, prefix, rest)
     if is_there(spec):
+        if not is_text(Path(spec).name):
+            raise _unknown(spec, "the name of the file is not UTF-8, and no statement can hold it")
         return KernelSource(spec, {Path(spec).name: Path(spec)})
     if not (prefix and colon and rest):
         raise _unknown(spec, "no such file, and no `module:function`")

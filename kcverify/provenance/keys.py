@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -19,6 +21,8 @@ from kcverify.diagnostics import InputError, input_error
 from kcverify.provenance.reading import read_bytes
 
 _LARGEST = 1 << 16
+_OTHERS = stat.S_IRWXO | stat.S_IWGRP
+"""What nobody but the owner may do with a private key; that a group reads it is how orchestrators hand out secrets."""
 _PRIVATE, _PUBLIC = "private ed25519 key", "public ed25519 key"
 
 
@@ -65,7 +69,15 @@ def public_pem(key: SSlibKey) -> bytes:
 
 
 def private_key(path: str) -> CryptoSigner:
-    """The signer of a private key file. Raises InputError: `key_invalid`, `file_unreadable`, `file_empty`."""
+    """The signer of a private key file. Raises InputError: `key_invalid`, also for a file that anybody may read or others
+    may write, `file_unreadable`, `file_empty`."""
+    try:
+        open_to = stat.S_IMODE(Path(path).stat().st_mode) & _OTHERS
+    except (OSError, ValueError):
+        open_to = 0  # reading it says why
+    if open_to and os.name == "posix":
+        reason = f"others than its owner may read or write it; `chmod 600 {shlex.quote(path)}`, or make another"
+        raise input_error("key_invalid", path=path, what=_PRIVATE, reason=reason)
     try:
         key = load_pem_private_key(read_bytes(path, _LARGEST), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

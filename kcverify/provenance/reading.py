@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from kcverify.diagnostics import input_error
 
 LARGEST = 64 << 20
 _BLOCK = 1 << 20
+_SHOWN = 40
 
 
 def read_bytes(path: str | Path, largest: int = LARGEST) -> bytes:
@@ -36,6 +38,11 @@ def is_there(path: str | Path, folder: bool = False) -> bool:
         return False
 
 
+def is_text(name: str) -> bool:
+    """Whether UTF-8 can hold a name; the bytes of a file's name may be anything."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)
+
+
 def sha256_of(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks. Raises InputError: `file_unreadable`."""
     digest = hashlib.sha256()
@@ -50,10 +57,11 @@ def sha256_of(path: Path) -> str:
 
 
 def strict(content: bytes | str) -> Any:
-    """The JSON value of a text. Raises ValueError that says what is wrong: no JSON, a key twice, NaN, too deep."""
+    """The JSON value of a text. Raises ValueError that says what is wrong: no JSON, a key twice, NaN, a number that no
+    double holds, too deep."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
-        return json.loads(text, parse_constant=_constant, object_pairs_hook=_unique)
+        return json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -66,10 +74,17 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"not JSON: {name} is no number")
 
 
+def _finite(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"the number {text[:_SHOWN]} is larger than any double")
+    return found
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in pairs:
         if key in out:
-            raise ValueError(f"the key {key!r} occurs twice")
+            raise ValueError(f"the key {key[:_SHOWN]!r} occurs twice")
         out[key] = value
     return out

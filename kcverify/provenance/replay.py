@@ -16,7 +16,7 @@ from kcverify.measure.data import Request
 from kcverify.measure.figures import Tally
 from kcverify.measure.run import Rows, side_rows
 from kcverify.measure.session import feed, load_monitor, translated
-from kcverify.measure.sides import FILE_ENDINGS, Side, open_pair
+from kcverify.measure.sides import FILE_ENDINGS, FileSide, Side, open_pair
 from kcverify.provenance import enforce
 from kcverify.provenance.events import SIDES, Opened, instant, text_of
 from kcverify.provenance.fields import ABSENT
@@ -97,6 +97,21 @@ def _identities(event: Opened, sides: tuple[Side, Side], setting: Setting) -> No
     enforce.void(faults)
 
 
+def _fits(event: Opened, sides: tuple[Side, Side]) -> None:
+    """Raise InputError (`event_invalid`) for token ids and rows that a side does not have."""
+    ids = [i for one in event.call.inputs for i in one]
+    for role, side in zip(SIDES, sides, strict=True):
+        if isinstance(side, FileSide):
+            if event.call.start + len(ids) > side.length:
+                reason = f"{side.name} of the {role} has {side.length} rows, and the event is about later ones"
+                raise input_error("event_invalid", path="the event", reason=reason)
+            continue
+        odd = next((i for i in ids if i < 0 or (side.vocabulary is not None and i >= side.vocabulary)), None)
+        if odd is not None:
+            reason = f"the token {odd} is not in the vocabulary of the {role}"
+            raise input_error("event_invalid", path="the event", reason=reason)
+
+
 def _rows(event: Opened, sides: tuple[Side, Side]) -> Rows:
     """Both sides' rows of the whole batch, computed as the run did: the reference first."""
     call = event.call
@@ -132,6 +147,7 @@ def replay(event: Opened, source: str, setting: Setting) -> dict[str, Any]:
     torch.manual_seed(event.call.seed)
     sides = open_pair(*names, device=event.call.device, gguf=setting.gguf)
     _identities(event, sides, setting)
+    _fits(event, sides)
     rows = _rows(event, sides)
     if rows.reference.shape != rows.candidate.shape:
         raise input_error("vocabulary_width", reference=rows.reference.shape[-1], candidate=rows.candidate.shape[-1])

@@ -20,9 +20,10 @@ from kcverify.prove.kernel import BROKEN
 from kcverify.provenance import kernels, weights
 from kcverify.provenance.envelope import RejectedError, Signed, finding, opened, rejected
 from kcverify.provenance.events import text_of
+from kcverify.provenance.fields import ABSENT
 from kcverify.provenance.fingerprint import Fingerprint, of_data
 from kcverify.provenance.fingerprint import differences as differences_of
-from kcverify.provenance.reading import read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_there, read_bytes, sha256_of, strict
 from kcverify.provenance.statement import (
     DERIVED,
     KERNEL_CONTRACT,
@@ -83,14 +84,14 @@ def verify(path: str, key: SSlibKey, given: Given) -> Verified:
     findings = [
         *_derived(path, signed, main),
         *_times(path, predicate, given.now),
-        *_contract(predicate, given.contract),
+        *_contract(path, predicate, given.contract),
         *_weights(path, subjects, given.weights),
         *_kernels(subjects, given.kernels),
         *_identity(predicate, given.fingerprint),
         *_proofs(predicate, given.contract, words),
     ]
     missing = [] if given.contract is not None else ["the contract's text (--contract)"]
-    missing += [] if given.fingerprint is not None else ["the identity of what serves (--fingerprint)"]
+    missing += _silent(predicate, given.fingerprint)
     return Verified(tuple(findings), predicate, subjects, tuple(words), tuple(missing))
 
 
@@ -117,6 +118,9 @@ def _complete(path: str, signed: Sequence[Signed]) -> dict[str, Any]:
 def _check_form(path: str, predicate: Any, subjects: Any) -> None:
     """Raise RejectedError (`attestation_malformed`) where the predicate or a subject is not what is written."""
     try:
+        names = [(s["annotations"]["kind"], s["name"]) for s in subjects]
+        if len(set(names)) != len(names) or not all(isinstance(name, str) and name for _, name in names):
+            raise ValueError("two subjects of one name, or one of none")
         for s in subjects:
             kind, sha = s["annotations"]["kind"], s["digest"]["sha256"]
             if kind not in ("weights", "kernel") or set(s["digest"]) != {"sha256"} or len(bytes.fromhex(sha)) != 32:
@@ -131,8 +135,13 @@ def _check_form(path: str, predicate: Any, subjects: Any) -> None:
         contract, proofs = predicate["contract"], predicate["proofs"]
         texts = [contract[key] for key in ("name", "version", "digest")]
         texts += [proof[key] for proof in proofs for key in ("certificate", "sha256")]
-        if not all(isinstance(text, str) for text in texts) or not isinstance(predicate["statements"], list):
-            raise TypeError("the contract or a proof")
+        texts += [named[key] for named in predicate["statements"] for key in ("predicateType", "sha256")]
+        texts += [row["severity"] for row in predicate["clauses"]]
+        texts += [predicate["kcverify"], *(one["name"] for one in predicate["evidence"])]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("the contract, a proof or the name of a statement")
+        if not all(len(bytes.fromhex(one["digest"]["sha256"])) == 32 for one in predicate["evidence"]):
+            raise ValueError("its evidence")
         for side in ("reference", "candidate"):
             of_data(predicate["fingerprints"][side], path)
         moment(predicate["validity"]["from"])
@@ -152,7 +161,7 @@ def moment(text: str) -> int:
 def _derived(path: str, signed: Sequence[Signed], main: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """The statements for other tools are those that the kernel-contract statement names, and follow from it."""
     predicate = {key: value for key, value in main["predicate"].items() if key != "statements"}
-    named = {(s.get("predicateType"), s.get("sha256")) for s in main["predicate"]["statements"] if isinstance(s, dict)}
+    named = {(s["predicateType"], s["sha256"]) for s in main["predicate"]["statements"]}
     there = {(s.statement["predicateType"], payload_digest(s.statement)) for s in signed}
     if named != {entry for entry in there if entry[0] != KERNEL_CONTRACT}:
         yield finding("attestation_incomplete", path=path, reason="its lines are not those that it names")
@@ -171,12 +180,21 @@ def _times(path: str, predicate: Mapping[str, Any], now: int) -> Iterator[Diagno
         yield finding("attestation_expired", path=path, end=end, now=shown)
 
 
-def _contract(predicate: Mapping[str, Any], contract: Contract | None) -> Iterator[Diagnostic]:
-    if contract is not None and digest(contract) != predicate["contract"]["digest"]:
+def _contract(path: str, predicate: Mapping[str, Any], contract: Contract | None) -> Iterator[Diagnostic]:
+    """The contract is the attested one, and so are its clauses."""
+    if contract is None:
+        return
+    told = sorted((row["name"], row["slice"], row["severity"]) for row in predicate["clauses"])
+    known = sorted((c.name, s or "", c.severity) for c in contract.clauses for s in (c.slices or (None,)))
+    if digest(contract) != predicate["contract"]["digest"]:
         yield finding(
             "contract_changed",
             given=f"{contract.name} ({digest(contract)})",
             attested=f"{predicate['contract']['name']} ({predicate['contract']['digest']})",
+        )
+    elif told != known:
+        yield finding(
+            "predicate_inconsistent", path=path, reason="its clauses are not those of the contract, each once"
         )
 
 
@@ -190,6 +208,15 @@ def _identity(predicate: Mapping[str, Any], here: Fingerprint | None) -> Iterato
             yield finding("identity_changed", field=row.name, found=row.first, expected=row.second)
 
 
+def _silent(predicate: Mapping[str, Any], here: Fingerprint | None) -> list[str]:
+    """Fields of the identity that were measured, and of which the fingerprint of what serves says nothing."""
+    if here is None:
+        return ["the identity of what serves (--fingerprint)"]
+    attested = of_data(predicate["fingerprints"]["candidate"], "the attestation")
+    rows = [row for row in differences_of(here, attested) if row.identity and not row.contradiction]
+    return [f"{row.name}, of which --fingerprint says nothing" for row in rows if row.first == ABSENT]
+
+
 def _weights(path: str, subjects: Sequence[Mapping[str, Any]], given: Sequence[str]) -> Iterator[Diagnostic]:
     attested = _attested(subjects, "weights")
     files = weights.shards(given) if given else _beside(Path(path).parent, attested)
@@ -199,19 +226,18 @@ def _weights(path: str, subjects: Sequence[Mapping[str, Any]], given: Sequence[s
 def _beside(folder: Path, attested: Mapping[str, str]) -> dict[str, Path]:
     """The files of the attested names in the folder of the attestation; none outside of it."""
     inside = {n: folder / n for n in attested if ".." not in PurePosixPath(n).parts and not Path(n).is_absolute()}
-    return {name: path for name, path in inside.items() if path.is_file()}
+    return {name: path for name, path in inside.items() if is_there(path)}
 
 
 def _kernels(subjects: Sequence[Mapping[str, Any]], given: Sequence[str]) -> Iterator[Diagnostic]:
     attested = _attested(subjects, "kernel")
     specs = given or sorted({n.partition(" ")[0] for n in attested if n.partition(":")[0] in kernels.SHIPPED})
-    found: dict[str, str] = {}
-    for spec in specs:
-        try:
-            found |= kernels.resolve(spec).digests()
-        except InputError:
-            if given:
-                raise
+    try:
+        found = kernels.digests(specs)
+    except InputError:
+        if given:
+            raise
+        found = {}
     yield from _compared("kernel", attested, found, "kernel_changed")
 
 
@@ -220,20 +246,22 @@ def _attested(subjects: Sequence[Mapping[str, Any]], kind: str) -> dict[str, str
 
 
 def _compared(kind: str, attested: Mapping[str, str], found: Mapping[str, str], slug: str) -> Iterator[Diagnostic]:
-    """Match by SHA-256 first, as in-toto does, then by name, which tells what changed.
+    """Each attested file is one that is there: by name, else by SHA-256, as in-toto does, else by what only resembles it.
 
-    A file of a shipped kernel matches under its own name only: files of several formats have the same bytes.
+    A name that is there with another SHA-256 is a change, also where its bytes stand under another name: shards that
+    changed places are another model. A file of a shipped kernel matches under its own name only: files of several
+    formats have the same bytes.
     """
-    left = {
-        name: sha
-        for name, sha in found.items()
-        if sha not in attested.values() or (kernels.is_shipped(name) and attested.get(name) != sha)
-    }
-    matched = {sha for name, sha in found.items() if name not in left}
-    for name, sha in attested.items():
-        if sha in matched and not (kernels.is_shipped(name) and found.get(name, sha) != sha):
-            continue
-        same = name if name in left else next((n for n in left if Path(n).name == Path(name).name), None)
+    left = {name: sha for name, sha in found.items() if attested.get(name) != sha}
+    wanted = {name: sha for name, sha in attested.items() if found.get(name) != sha}
+    for name in [name for name in wanted if name in left]:
+        yield finding(slug, name=name, found=left.pop(name), expected=wanted.pop(name))
+    for name, sha in list(wanted.items()):
+        renamed = next((n for n, s in left.items() if s == sha and not kernels.is_shipped(n)), None)
+        if renamed is not None and not kernels.is_shipped(name):
+            del left[renamed], wanted[name]
+    for name, sha in wanted.items():
+        same = next((n for n in left if Path(n).name == Path(name).name), None)
         if same is None and len(left) == len(attested) == 1:
             same = next(iter(left))
         if same is None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kcverify.diagnostics import input_error
 from kcverify.provenance.fields import ABSENT, Value
 from kcverify.provenance.fingerprint import digest_of
-from kcverify.provenance.reading import is_there, read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_text, is_there, read_bytes, sha256_of, strict
 
 ENDINGS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npy", ".npz")
 """Files of a folder that are shards of its weights."""
@@ -34,6 +34,9 @@ def shards(paths: Sequence[str]) -> dict[str, Path]:
     out: dict[str, Path] = {}
     for given in paths:
         for name, path in _shards(given):
+            if not is_text(name):
+                reason = "its name is not UTF-8, and no fingerprint can hold it"
+                raise input_error("weights_invalid", path=path, reason=reason)
             if name in out and out[name].resolve() != path.resolve():
                 raise input_error("weights_invalid", path=given, reason=f"{path} and {out[name]} have one name")
             out[name] = path
@@ -46,10 +49,33 @@ def _shards(given: str) -> list[tuple[str, Path]]:
         return [(path.name, path)]
     if not is_there(given, folder=True):
         raise input_error("weights_invalid", path=given, reason="no such file or folder")
-    found = sorted(p for p in path.rglob("*") if p.suffix in ENDINGS and p.is_file())
+    found = sorted(_walked(path))
     if not found:
         raise input_error("weights_invalid", path=path, reason="the folder holds no shards")
     return [(p.relative_to(path).as_posix(), p) for p in found]
+
+
+def _walked(top: Path) -> Iterator[Path]:
+    """Every shard in a folder and below, behind links too: what a loader could find there.
+
+    Raises InputError: `file_unreadable` for a folder that cannot be listed, `weights_invalid` for a shard that is no file,
+    such as a link to nowhere, and for links that go round in a circle.
+    """
+    left: list[tuple[Path, tuple[Path, ...]]] = [(top, ())]
+    while left:
+        folder, above = left.pop()
+        try:
+            real, entries = folder.resolve(), list(folder.iterdir())
+            if real in above:
+                raise input_error("weights_invalid", path=folder, reason="a link that leads round in a circle")
+            left += [(path, (*above, real)) for path in entries if path.is_dir()]
+        except (OSError, RuntimeError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            raise input_error("file_unreadable", path=folder, reason=reason) from None
+        for path in (p for p in entries if p.suffix in ENDINGS and not p.is_dir()):
+            if not is_there(path):
+                raise input_error("weights_invalid", path=path, reason="it is called like a shard, and is no file")
+            yield path
 
 
 def fields(paths: Sequence[str]) -> dict[str, Value]:
