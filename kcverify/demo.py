@@ -50,8 +50,11 @@ class Setting:
     device: str
 
 
-def run(setting: Setting, say: Say, write: Write, color: bool) -> int:
-    """Walk through the stages; exit code 0 when every stage did its work. Raises InputError."""
+def run(setting: Setting, say: Say, write: Write, color: bool, note: Say = lambda _: None) -> int:
+    """Walk through the stages; exit code 0 when every stage did its work. Raises InputError.
+
+    `note` is told when a step that takes long begins.
+    """
     tour = TOURS.get(setting.model)
     if tour is None:
         raise input_error(
@@ -74,11 +77,15 @@ def run(setting: Setting, say: Say, write: Write, color: bool) -> int:
     write(str(monitor), text)
     say(paint("3. A torch monitor, generated", "bold", color) + f"\n\n  {monitor}, {len(text.splitlines())} lines\n")
     say(paint("4. Real kernels against the float32 reference", "bold", color) + "\n")
+    note(
+        f"step 4 of {5 if tour.rollouts else 4}: measuring {len(tour.formats)} formats, one after another: {', '.join(tour.formats)}"
+    )
     results = [_measure(contract, tour, fmt, setting, write) for fmt in tour.formats]
     say("\n".join(measure_output.rows_table(results)) + "\n")
     for result in results:
         say(f"  {result['pair']['candidate']}: {measure_output.sentence(result)}")
     if tour.rollouts:
+        note("step 5 of 5: writing and comparing files of a trainer and an engine")
         say(
             "\n"
             + paint("5. Files of a trainer and an engine, with faults planted, told apart from drift", "bold", color)

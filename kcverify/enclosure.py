@@ -14,6 +14,7 @@ MAX_PRECISION = 16384
 MAX_EXPONENT = 8192
 RATIONAL_BITS = 128
 _SUMMED = 20_000
+_LONGEST = 1_000_000
 
 
 class KLSpan(sp.Function):  # type: ignore[misc]
@@ -84,16 +85,37 @@ def binomial_tv(lam: arb, horizon: arb) -> arb:
     number of trials telescopes to the sum, whose terms are positive: nothing cancels, however small `lam` is.
     """
     n = int(horizon.unique_fmpz())
-    if lam > 64:  # increasing in lam, and within 2^-91 of 1 from here on
-        return binomial_tv(arb(64), horizon).union(arb(1))
-    if n > _SUMMED:
+    if lam > 64:  # increasing in lam and in the trials, and within 2^-91 of 1 from here on
+        return arb(32).tanh().union(arb(1))
+    if n > _LONGEST and not lam > arb(1) / 16:
         return _binomial_tail(lam, n)
+    if n > _SUMMED:
+        return _binomial_cut(lam, n)
     half = lam / 2
     x = 1 / (2 * half.cosh() ** 2)
     term = total = arb(1)
     for j in range(1, (n + 1) // 2):
         term = term * x * (2 * j - 1) / j
         total = total + term
+    return half.tanh() * total
+
+
+def _binomial_cut(lam: arb, n: int) -> arb:
+    """The same sum, cut where what is left of it no longer counts.
+
+    Each term is less than `1/cosh(lam/2)^2` times the one before, so the terms after the last that is added make less
+    than a geometric series.
+    """
+    half = lam / 2
+    ratio = 1 / half.cosh() ** 2
+    x, rest = ratio / 2, ratio / (1 - ratio)
+    term = total = arb(1)
+    for j in range(1, (n + 1) // 2):
+        term = term * x * (2 * j - 1) / j
+        total = total + term
+        if j % 64 == 0 and term * rest < arb(2) ** -ctx.prec:
+            total = total + arb(0).union(term * rest)
+            break
     return half.tanh() * total
 
 

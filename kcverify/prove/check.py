@@ -15,7 +15,7 @@ from kcverify.prove.consistency import consistency, not_enforced
 from kcverify.prove.feasibility import storage_findings
 from kcverify.prove.lognormal import length_findings
 from kcverify.prove.measurability import carrier_findings, sample_findings
-from kcverify.prove.obligations import atoms, narrowed, whole_piece
+from kcverify.prove.obligations import atoms, narrowed, temperatures
 from kcverify.prove.policy import policy_findings
 from kcverify.prove.prover import prove
 from kcverify.prove.sampled import sampled_findings
@@ -80,8 +80,7 @@ def _ends(contract: Contract, clause: Clause) -> list[Fraction]:
     within = narrowed(contract, clause) if clause.band is None or clause.band.parameter == "temperature" else contract
     if within is None:
         return []
-    piece = whole_piece(within, "")
-    return [piece.low, piece.high]
+    return list(temperatures(within))
 
 
 def impossible_limits(contract: Contract, report: Report) -> bool:

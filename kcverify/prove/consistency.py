@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import z3
 
@@ -17,10 +18,9 @@ from kcverify.prove import linear
 from kcverify.prove.encoding import bound_to_band, conjunction, encode, number
 from kcverify.prove.obligations import (
     Piece,
-    applies,
+    all_certifiable,
     as_written,
     atoms,
-    certifiable,
     facts,
     in_graph,
     mode_of,
@@ -38,6 +38,11 @@ class Model:
     clauses: tuple[Clause, ...]
     solver: z3.Solver
 
+    @cached_property
+    def switches(self) -> dict[int, z3.BoolRef]:
+        """The literal that switches on a clause, by the clause's `id`."""
+        return {id(c): z3.Bool(f"on:{i}") for i, c in enumerate(self.clauses)}
+
 
 @dataclass
 class Ground:
@@ -54,6 +59,21 @@ class Ground:
     all_facts: dict[Node, Fact]
     limits: Limits
     models: dict[str, Model] = field(default_factory=dict)
+
+    @cached_property
+    def by_name(self) -> dict[str, Clause]:
+        """Its clauses by name."""
+        return {c.name: c for c in self.clauses}
+
+    @cached_property
+    def coupled(self) -> bool:
+        """Whether the temperature moves or bands a clause of the bound graph."""
+        return any(linear.coupled(c) for c in self.clauses if in_graph(c))
+
+    @cached_property
+    def certifiable(self) -> frozenset[str]:
+        """Names of the clauses that samples can ever certify."""
+        return frozenset(c.name for c in all_certifiable(self.clauses, self.clauses))
 
 
 def reading_key(clause: Clause) -> str:
@@ -91,11 +111,11 @@ def _range_of(clause: Clause) -> list[str]:
 
 def ground(contract: Contract, scope: str, limits: Limits) -> Ground:
     """The clauses that speak about a slice, holes left out, and what follows from them."""
-    clauses = tuple(c for c in contract.clauses if applies(c, scope) and not c.limit.hole)
     piece, boxes = whole_piece(contract, scope), parameters(contract.assumptions)
+    clauses = tuple(c for c in piece.clauses if not c.limit.hole)
     plain = [c for c in clauses if c.band is None]
     every = propagate([f for c in plain for f in facts(c, piece)], boxes)
-    sure = [c for c in plain if certifiable(c, clauses)]
+    sure = all_certifiable(plain, clauses)
     best = every if len(sure) == len(plain) else propagate([f for c in sure for f in facts(c, piece)], boxes)
     return Ground(scope, clauses, piece, boxes, best, every, limits)
 
@@ -131,9 +151,9 @@ def _core(model: Model, given: Iterable[Clause], denied: Clause | None = None) -
     With `denied` that clause is taken to fail. Lemmas that join two quantities count only where no more than one
     clause of the set has an exception.
     """
-    place = {id(c): i for i, c in enumerate(model.clauses)}
-    names = [z3.Bool(f"on:{place[id(c)]}") for c in given]
-    names += [z3.Bool(f"off:{place[id(denied)]}")] if denied is not None else []
+    names = [model.switches[id(c)] for c in given]
+    if denied is not None:
+        names.append(z3.Bool(f"off:{next(i for i, c in enumerate(model.clauses) if c is denied)}"))
     joined = z3.Bool(linear.JOINED.strip("|"))
     for switches in ([joined], []):
         if model.solver.check(*names, *switches) != z3.unsat:
@@ -211,16 +231,19 @@ def dead_clauses(
     Clauses of a contradiction (`broken`, by slice) imply everything, so they are left out.
     """
     removed: set[str] = set()
+    by_name = {c.name: c for c in contract.clauses}
     for clause in reversed(contract.clauses):
         homes = clause.slices or ("",)
         skip = clause.limit.hole or is_vacuous(clause) or not _one_sided(clause)
         if skip or any(clause.name in broken.get(s, ()) for s in homes):
             continue
-        cores = [implied(grounds[s], clause, removed | set(broken.get(s, ()))) if s in grounds else () for s in homes]
+        cores = [
+            implied(grounds[s], clause, removed.union(broken[s]) if broken[s] else removed) if s in grounds else ()
+            for s in homes
+        ]
         if not all(cores):
             continue
         removed.add(clause.name)
-        by_name = {c.name: c for c in contract.clauses}
         names = tuple(dict.fromkeys(n for core in cores for n in core))
         report.add(
             "dead",
@@ -235,7 +258,7 @@ def implied(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...
     """Names of clauses of the slice, none of them in `without`, that imply the clause; empty where none do."""
     if in_graph(clause):
         core = _implied_forward(ground, clause, without)
-        if core or not any(linear.coupled(c) for c in ground.clauses if in_graph(c)):
+        if core or not ground.coupled:
             return core
     kind = "graph" if in_graph(clause) else "readings"
     model = _model(ground, kind)
@@ -246,7 +269,7 @@ def implied(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...
     others = [
         c
         for c in model.clauses
-        if c is not clause and c.name not in without and certifiable(c, ground.clauses) and _same_evidence(c, clause)
+        if c is not clause and c.name not in without and c.name in ground.certifiable and _same_evidence(c, clause)
     ]
     return _core(model, others, clause) or ()
 
@@ -259,7 +282,7 @@ def _same_evidence(other: Clause, clause: Clause) -> bool:
 
 def _implied_forward(ground: Ground, clause: Clause, without: set[str]) -> tuple[str, ...]:
     """Sources of facts that imply every atom of the clause over the whole range of temperatures."""
-    by_name = {c.name: c for c in ground.clauses}
+    by_name = ground.by_name
 
     def usable(fact: Fact | None) -> bool:
         roots = [by_name[n] for n in (fact.sources() if fact is not None else ())]
@@ -268,7 +291,7 @@ def _implied_forward(ground: Ground, clause: Clause, without: set[str]) -> tuple
     found = _facts_for(ground.facts, clause, ground.piece)
     if found is not None and not all(usable(f) for f in found):
         others = [c for c in ground.clauses if c.band is None and c is not clause and c.name not in without]
-        sure = [c for c in others if certifiable(c, ground.clauses) and _same_evidence(c, clause)]
+        sure = [c for c in others if c.name in ground.certifiable and _same_evidence(c, clause)]
         premises = [f for c in sure for f in facts(c, ground.piece)]
         best = propagate(premises, ground.parameters, {a.node.quantity for a in atoms(clause)})
         found = _facts_for(best, clause, ground.piece)
@@ -338,7 +361,7 @@ def consistency(contract: Contract, report: Report, limits: Limits) -> None:
 
 
 def not_enforced(contract: Contract) -> list[str]:
-    """Names of blocks that are read and checked, and that this version does not enforce; every clause is measured."""
+    """Names of blocks that no proof and no monitor enforces: `measure`, the gate and the gateway do."""
     return [
         name
         for name, block in (

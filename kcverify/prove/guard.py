@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -26,6 +28,18 @@ def _child(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any,
         pipe.close()
 
 
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """A child that is started here never sees Ctrl-C, which goes to every process of a terminal: its parent ends it."""
+    mask = getattr(signal, "pthread_sigmask", None)
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask is not None else None
+    try:
+        yield
+    finally:
+        if mask is not None:
+            mask(signal.SIG_SETMASK, before)
+
+
 def guarded(function: Callable[..., Any], *arguments: Any, seconds: float) -> Outcome:
     """`function(*arguments)` in a child process that is killed after `seconds` of wall-clock time.
 
@@ -35,7 +49,8 @@ def guarded(function: Callable[..., Any], *arguments: Any, seconds: float) -> Ou
     context = multiprocessing.get_context("fork" if "fork" in methods else "spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(theirs, function, arguments), daemon=True)  # type: ignore[attr-defined]
-    child.start()
+    with _without_ctrl_c():
+        child.start()
     theirs.close()
     try:
         if not ours.poll(seconds):

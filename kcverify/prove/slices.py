@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import permutations
 
 import z3
 
@@ -170,23 +171,78 @@ def slice_findings(contract: Contract, report: Report, limits: Limits | None = N
             filled[item.name] = item
         if item.name not in used:
             report.add("slice_unused", item.span, name=item.name)
-    pairs = _Pairs(filled, limits)
+    pairs = Pairs(filled, limits)
     clauses = [clause for clause in contract.clauses if clause.slices and not clause.limit.hole]
-    for index, later in enumerate(clauses):
-        for earlier in clauses[:index]:
-            if _comparable(earlier, later):
-                _conflict(pairs, earlier, later, report)
-                _covered(pairs, earlier, later, report)
-                _covered(pairs, later, earlier, report)
+    for earlier, later in _worth_asking(pairs, clauses):
+        _conflict(pairs, earlier, later, report)
+        _covered(pairs, earlier, later, report)
+        _covered(pairs, later, earlier, report)
+
+
+def _worth_asking(pairs: Pairs, clauses: list[Clause]) -> list[tuple[Clause, Clause]]:
+    """Comparable clauses, the earlier first, that may conflict or cover each other; ordered as they stand.
+
+    Clauses are compared in families of one reading, and there only where a floor lies above a ceiling, or one slice lies
+    in another: many clauses on slices that have nothing to do with each other cost little.
+    """
+    families: dict[object, dict[tuple[str, ...], list[int]]] = {}
+    for index, clause in enumerate(clauses):
+        if _is_plain(clause):
+            family = families.setdefault(_family(clause), {})
+            family.setdefault(clause.slices, []).append(index)
+    found: set[tuple[int, int]] = set()
+    for family in families.values():
+        found |= _apart(clauses, [i for places in family.values() for i in places])
+        for inner, outer in permutations(family, 2):
+            if not set(inner) & set(outer) and pairs.inside(inner, outer):
+                found |= {
+                    (max(i, j), min(i, j))
+                    for j in family[outer]
+                    if _reaches_parts(clauses[j])
+                    for i in family[inner]
+                    if _tighter(clauses[j], clauses[i])
+                }
+    return [(clauses[earlier], clauses[later]) for later, earlier in sorted(found)]
+
+
+def _family(clause: Clause) -> object:
+    return (clause.metric.name, clause.arguments, clause.statistic, clause.band)
+
+
+def _apart(clauses: list[Clause], family: list[int]) -> set[tuple[int, int]]:
+    """Places, the later first, of clauses of one family without exception on different slices, a floor above a ceiling."""
+    bounds = {i: _bounds(clauses[i]) for i in family if not clauses[i].exception}
+    lows = {i: low for i, (low, _) in bounds.items() if low is not None}
+    highs = {i: high for i, (_, high) in bounds.items() if high is not None}
+    if not lows or not highs or max(lows.values()) <= min(highs.values()):
+        return set()
+    least, most = min(highs.values()), max(lows.values())
+    floors, ceilings = [i for i in lows if lows[i] > least], [i for i in highs if highs[i] < most]
+    return {
+        (max(i, j), min(i, j))
+        for i in floors
+        for j in ceilings
+        if lows[i] > highs[j] and not set(clauses[i].slices) & set(clauses[j].slices)
+    }
+
+
+def _reaches_parts(clause: Clause) -> bool:
+    """Whether the clause says something on every part of its slices: an exceeding share, or a mean, may gather in one."""
+    return clause.statistic is Statistic.MAX and not clause.exception
 
 
 @dataclass
-class _Pairs:
-    """Answers about two named slices, each asked of the solver once."""
+class Pairs:
+    """Answers about two named slices, each asked of the solver once.
+
+    Slices that read different fields and tags are decided by what is known of each alone.
+    """
 
     slices: dict[str, SliceDef]
     limits: Limits
     known: dict[tuple[str, str, str], bool | None] = field(default_factory=dict)
+    alone: dict[tuple[str, bool], bool | None] = field(default_factory=dict)
+    words: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
     def ask(self, question: Callable[[Predicate, Predicate, Limits], bool | None], a: str, b: str) -> bool:
         """Whether the answer is a certain yes; a slice that is empty or faulty has none."""
@@ -194,16 +250,41 @@ class _Pairs:
             return False
         key = (question.__name__, a, b)
         if key not in self.known:
-            self.known[key] = question(self.slices[a].predicate, self.slices[b].predicate, self.limits)
+            self.known[key] = self._answer(question, a, b)
         return self.known[key] is True
 
+    def inside(self, inner: tuple[str, ...], outer: tuple[str, ...]) -> bool:
+        """Whether each slice of `inner` lies in one of `outer`."""
+        return all(any(self.ask(includes, big, small) for big in outer) for small in inner)
 
-def _comparable(a: Clause, b: Clause) -> bool:
-    """Whether two clauses limit the same reading with plain numbers, in the same band."""
-    if (a.metric, a.arguments, a.statistic, a.band) != (b.metric, b.arguments, b.statistic, b.band):
-        return False
-    limits = (a.limit.lower, a.limit.upper, b.limit.lower, b.limit.upper)
-    return all(limit is None or limit.is_constant for limit in limits) and not set(a.slices) & set(b.slices)
+    def _answer(self, question: Callable[[Predicate, Predicate, Limits], bool | None], a: str, b: str) -> bool | None:
+        """`question` is `includes` or `overlaps`: whether `b` can hold beside `a` failing, or beside it holding."""
+        if not self._words(a) & self._words(b):
+            holds = question is overlaps
+            if self._possible(a, holds) and self._possible(b, True):
+                return holds
+        return question(self.slices[a].predicate, self.slices[b].predicate, self.limits)
+
+    def _possible(self, name: str, holds: bool) -> bool:
+        """Whether a request can surely be in the slice, or outside it."""
+        if (name, holds) not in self.alone:
+            predicate = self.slices[name].predicate
+            self.alone[name, holds] = is_empty(predicate if holds else Negation(predicate), self.limits)
+        return self.alone[name, holds] is False
+
+    def _words(self, name: str) -> frozenset[tuple[str, str]]:
+        """Fields and tags that the slice reads."""
+        if name not in self.words:
+            names = _Names()
+            _formula(names, self.slices[name].predicate)
+            fields = {("field", x) for x in (*names.numbers, *names.texts)}
+            self.words[name] = frozenset(fields | {("tag", x) for x in names.tags})
+        return self.words[name]
+
+
+def _is_plain(clause: Clause) -> bool:
+    """Whether the clause limits its reading with plain numbers."""
+    return all(limit is None or limit.is_constant for limit in (clause.limit.lower, clause.limit.upper))
 
 
 def _bounds(clause: Clause) -> tuple[Fraction | None, Fraction | None]:
@@ -211,7 +292,7 @@ def _bounds(clause: Clause) -> tuple[Fraction | None, Fraction | None]:
     return lower.constant if lower is not None else None, upper.constant if upper is not None else None
 
 
-def _conflict(pairs: _Pairs, a: Clause, b: Clause, report: Report) -> None:
+def _conflict(pairs: Pairs, a: Clause, b: Clause, report: Report) -> None:
     """Reports two clauses whose limits no value meets, on slices that share requests."""
     if a.exception or b.exception:
         return
@@ -229,12 +310,9 @@ def _above(low: Fraction | None, high: Fraction | None) -> bool:
     return low is not None and high is not None and low > high
 
 
-def _covered(pairs: _Pairs, inner: Clause, outer: Clause, report: Report) -> None:
-    """Reports `inner` where each of its slices lies in one on which `outer` is tighter.
-
-    Only a limit on every token or request reaches the parts of a slice: an exceeding share, or a mean, may gather in one.
-    """
-    if outer.statistic is not Statistic.MAX or outer.exception or not _tighter(outer, inner):
+def _covered(pairs: Pairs, inner: Clause, outer: Clause, report: Report) -> None:
+    """Reports `inner` where each of its slices lies in one on which `outer` is tighter."""
+    if not _reaches_parts(outer) or not _tighter(outer, inner):
         return
     homes = [next((big for big in outer.slices if pairs.ask(includes, big, small)), None) for small in inner.slices]
     if all(home is not None for home in homes):
@@ -257,19 +335,18 @@ def inherited(contract: Contract, limits: Limits | None = None) -> Contract:
     A pointwise clause without exception holds on every part of its slice; an exception, or a mean, may gather in a
     part, so such a clause is not inherited. For the prover only: what is measured is what is written.
     """
-    predicates = {s.name: s.predicate for s in contract.slices}
-    if len(predicates) < 2:
+    if len({s.name for s in contract.slices}) < 2:
         return contract
-
-    def inside(name: str, outer: str) -> bool:
-        return name != outer and includes(predicates[outer], predicates[name], limits) is True
-
+    pairs = Pairs({s.name: s for s in contract.slices}, limits or Limits())
     wanted = {name for g in contract.guarantees for name in g.slices}
+    known: dict[tuple[str, ...], list[str]] = {}
 
     def widened(clause: Clause) -> Clause:
         if clause.statistic is not Statistic.MAX or clause.exception or not clause.slices:
             return clause
-        more = [n for n in wanted if n not in clause.slices and any(inside(n, o) for o in clause.slices)]
-        return replace(clause, slices=(*clause.slices, *sorted(more)))
+        own = clause.slices
+        if own not in known:
+            known[own] = sorted(n for n in wanted if n not in own and pairs.inside((n,), own))
+        return replace(clause, slices=(*own, *known[own])) if known[own] else clause
 
     return replace(contract, clauses=tuple(widened(c) for c in contract.clauses))

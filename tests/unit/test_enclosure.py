@@ -6,7 +6,7 @@ from fractions import Fraction as F
 
 import pytest
 import sympy as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcverify.enclosure import (
@@ -16,6 +16,7 @@ from kcverify.enclosure import (
     approximate_root,
     ball,
     enclose,
+    evaluate,
     precision,
     rational,
     root_down,
@@ -93,6 +94,13 @@ def test_binomial_total_variation():
     assert F(999, 1000) < value_down(BinomialTV(lam, sp.Integer(3)), {lam: F(5000)}) <= 1
 
 
+@pytest.mark.parametrize("lam", [5, 40, 64, 300])
+def test_a_long_response_of_large_ratios_is_within_a_hair_of_one(lam):
+    """The incomplete beta function does not end here within minutes."""
+    value = value_down(BinomialTV(sp.Symbol("lam"), sp.Integer(1_000_000)), {sp.Symbol("lam"): F(lam)})
+    assert 1 - F(1, 2**80) <= value <= 1
+
+
 @pytest.mark.parametrize("horizon", [1, 2, 3, 8, 63, 64, 501])
 def test_binomial_sum_equals_the_tail_formula(horizon):
     from flint import arb
@@ -104,3 +112,35 @@ def test_binomial_sum_equals_the_tail_formula(horizon):
             a, b = binomial_tv(ball(lam), arb(horizon)), _binomial_tail(ball(lam), horizon)
             assert a.overlaps(b)
             assert abs(a - b) < arb(2) ** -200
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.fractions(F(1, 10_000), F(8)), st.integers(20_001, 30_000))
+def test_a_cut_sum_holds_the_whole_sum(lam, horizon):
+    from flint import arb
+
+    from kcverify.enclosure import _binomial_cut, binomial_tv
+
+    with precision(160):
+        half = ball(lam) / 2
+        x = 1 / (2 * half.cosh() ** 2)
+        term = total = arb(1)
+        for j in range(1, (horizon + 1) // 2):
+            term = term * x * (2 * j - 1) / j
+            total = total + term
+        cut = _binomial_cut(ball(lam), horizon)
+        assert cut.overlaps(half.tanh() * total)
+        assert cut.rad() < arb(2) ** -120
+        assert binomial_tv(ball(lam), arb(horizon)).overlaps(cut)
+
+
+@pytest.mark.parametrize("lam", [F(1, 5), F(1), F(39, 10)])
+def test_a_long_sum_ends_where_its_terms_no_longer_count(lam, monkeypatch):
+    """The incomplete beta function is not asked here."""
+    from flint import arb
+
+    monkeypatch.setattr("kcverify.enclosure._binomial_tail", lambda *_: pytest.fail("the slow way"))
+    with precision(160):
+        value = BinomialTV(sp.Symbol("lam"), sp.Integer(10**9))
+        found = evaluate(value, {sp.Symbol("lam"): ball(lam)})
+        assert found > 1 - arb(2) ** -100 and found.rad() < arb(2) ** -100

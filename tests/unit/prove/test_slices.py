@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,11 +21,12 @@ from kcverify.elaborate.contract import (
     Interval,
     Negation,
     Predicate,
+    SliceDef,
 )
 from kcverify.elaborate.membership import belongs
-from kcverify.prove.slices import excludes, includes, is_empty, overlaps, slice_findings
+from kcverify.prove.slices import Pairs, _satisfiable, excludes, includes, is_empty, overlaps, slice_findings
 from kcverify.prove.verdict import Limits
-from kcverify.source import Source
+from kcverify.source import Source, Span
 from kcverify.syntax import parse
 
 OBSERVED = "observability { trace region, load }\n"
@@ -178,3 +180,45 @@ SLICES = "slice long = prompt_tokens >= 8192\nslice wide = prompt_tokens >= 1024
 )  # fmt: skip
 def test_findings(lines: str, slugs: list[str]) -> None:
     assert [d.code.slug for d in _findings(f"{SLICES}numerical {{ {lines} }}\n")] == slugs
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(PREDICATES, PREDICATES)
+def test_what_is_known_of_each_slice_alone_decides_as_the_solver_does(a: Predicate, b: Predicate) -> None:
+    span = Span(Source("x.kc", ""), 0, 0)
+    pairs = Pairs({"a": SliceDef("a", a, span, ()), "b": SliceDef("b", b, span, ())}, Limits())
+    for question in (includes, overlaps):
+        assert pairs.ask(question, "a", "b") is (question(a, b) is True)
+
+
+def _tagged(count: int, clause: str) -> str:
+    slices = "".join(f'slice s{i} = tag("s{i}")\n' for i in range(count))
+    return f"{slices}numerical {{ {'; '.join(clause.format(i=i, s=f's{i % count}') for i in range(2 * count))} }}\n"
+
+
+def test_slices_of_different_tags_are_not_asked_about_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contract of many slices took a question of the solver for each pair of them."""
+    asked: list[int] = []
+
+    def counted(*arguments: Any) -> bool | None:
+        asked.append(1)
+        return _satisfiable(*arguments)
+
+    monkeypatch.setattr("kcverify.prove.slices._satisfiable", counted)
+    assert _findings(_tagged(30, "c{i}: tv <= 0.0{i} on {s} -> L1").replace("0.00", "0.001")) == []
+    assert len(asked) <= 4 * 30
+
+
+def test_findings_of_many_clauses_stand_in_the_order_of_the_clauses() -> None:
+    lines = "; ".join(
+        f"c{i}: tv <= 0.{40 - i} on {'wide' if i % 2 else 'long'} -> L1; f{i}: importance_ratio >= 0.{50 + i} on long -> L1"
+        for i in range(4)
+    )
+    found = _findings(f"{SLICES}numerical {{ {lines}; r: importance_ratio <= 0.52 on wide -> L1 }}\n")
+    named = [(d.code.slug, d.related[0].label) for d in found]
+    assert named == [
+        ("slice_covered", "`c1` is tighter"),
+        ("slice_covered", "`c3` is tighter"),
+        ("slice_covered", "`c3` is tighter"),
+        ("slice_conflict", "`f3` on `long`"),
+    ]
