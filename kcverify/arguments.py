@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from kcverify.bounds.calculator import GIVENS
 from kcverify.bounds.graph import Parameters
+from kcverify.bounds.published import HORIZON, region_of
 from kcverify.bounds.special import Effort
 from kcverify.bounds.trust_region import REFERENCE, Region
 from kcverify.diagnostics import input_error
@@ -147,8 +149,10 @@ def given(word: str) -> tuple[str, Fraction | tuple[Fraction, Fraction]]:
 _REGION = {"tv": "tv", "kl": "kl", "kl_sum": "kl_sum", "tv_sum": "tv_sum", "span": "span"}
 
 
-def comparison(word: str | None, words: Iterable[str]) -> tuple[Fraction, Region]:
-    """Effective span and trust region of `--compare published`: the reference parameters where none are given.
+def comparison(word: str | None, words: Iterable[str]) -> tuple[Fraction, Region, int]:
+    """Effective span, trust region and tokens of a response of `--compare published`.
+
+    What is not stated of the region follows from the span; without any word it is the reference region.
 
     Raises InputError: `option_invalid`.
     """
@@ -160,10 +164,10 @@ def comparison(word: str | None, words: Iterable[str]) -> tuple[Fraction, Region
             "option_invalid", option="--given", reason="a comparison starts from logits", hint="--given logit_span=0.1"
         )
     effective = (2 * size if name == "logit_drift" else size) / _positive("temperature", temperature)
-    if not values:
-        return effective, replace(REFERENCE, span=effective if word is not None else None)
-    found: dict[str, Fraction] = {}
-    length, reward = 1, Fraction(1)
+    if word is None and not values:
+        return effective, REFERENCE, HORIZON
+    found: dict[str, Any] = {}
+    length, reward = HORIZON, Fraction(1)
     for key, text in values.items():
         low, high = span(f"--assume {key}", text)
         if key == "horizon":
@@ -184,4 +188,6 @@ def comparison(word: str | None, words: Iterable[str]) -> tuple[Fraction, Region
             raise input_error(
                 "option_invalid", option=f"--assume {key}", reason="not usable in a comparison", hint=f"known: {known}"
             )
-    return effective, Region(length, reward_range=reward, **found)
+    if word is None and found:
+        return effective, Region(length, reward_range=reward, **found), length
+    return effective, replace(region_of(effective, length, reward), **found), length

@@ -91,6 +91,13 @@ def load(path: str | Path, *, parameters: Mapping[str, Fraction] | None = None) 
 
 def select(contracts: tuple[Contract, ...], name: str | None) -> Contract:
     """The contract called `name`, or the only one. Raises InputError: `option_invalid`."""
+    if not contracts:
+        raise input_error(
+            "option_invalid",
+            option="FILE",
+            reason="the file holds kernel contracts only, and this command needs a contract of a pair",
+            hint="kcverify conformance run FILE --kernel MODULE:FUNCTION",
+        )
     names = ", ".join(f"`{c.name}`" for c in contracts)
     if name is None:
         if len(contracts) == 1:
@@ -98,7 +105,7 @@ def select(contracts: tuple[Contract, ...], name: str | None) -> Contract:
         raise input_error(
             "option_invalid",
             option="--contract",
-            reason=f"the file holds {names or 'no contract'}: name one",
+            reason=f"the file holds {names}: name one",
             hint="add `--contract NAME`",
         )
     for contract in contracts:

@@ -41,8 +41,8 @@ SEAMS = {
     "torchao": ("conformance/",),
     "bitsandbytes": ("conformance/",),
 }  # fmt: skip
-# Imports inside functions: the light-install seams, where a command loads only what it needs.
-DEFERRED = ("__init__.py", "driver.py", "cli/", "editor/")
+# Imports inside functions: the light-install seams, where a command loads only what it needs; __main__ is ready for Ctrl-C first.
+DEFERRED = ("__init__.py", "__main__.py", "driver.py", "cli/", "editor/")
 
 
 def place(path: Path) -> str:

@@ -23,6 +23,7 @@ _KLS = ("kl_reference_candidate", "kl_candidate_reference")
 _NEEDS = {
     "tv_seq": ("horizon",),
     "reward_drift": ("horizon", "reward_range"),
+    "pass_rate_drift": ("horizon",),
     "pg_bias": ("horizon", "advantage", "score_norm"),
     "ess": ("horizon",),
 }
@@ -114,11 +115,16 @@ def _strongest(best: Mapping[Node, Fact], key: str, rho: Fraction) -> Fact | Non
     return best_for(best, key, mode, rho)
 
 
-def _reason(key: str, given: str, parameters: Parameters, rho: Fraction) -> str:
+def lacking(key: str, given: str, parameters: Parameters) -> str:
+    """`needs horizon, reward`: the assumptions without which nothing leads from `given` to `key`; empty if none is missing."""
     needs = _NEEDS.get(key, ()) + (("temperature",) if given in _FROM_SPAN and key != "logit_span" else ())
     missing = [n for n in needs if n not in parameters.box]
-    if missing:
-        return "needs " + ", ".join(ASSUMPTION_OF[n].split()[0] for n in missing)
+    return "needs " + ", ".join(ASSUMPTION_OF[n].split()[0] for n in missing) if missing else ""
+
+
+def _reason(key: str, given: str, parameters: Parameters, rho: Fraction) -> str:
+    if needs := lacking(key, given, parameters):
+        return needs
     if key == "ess" and rho > 0:
         return "an exceeding token has an unbounded ratio: no ESS floor under an exceedance"
     return _WHY.get(given, "no lemma leads from {given} to {key}").format(key=key, given=given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from kcverify.bounds.calculator import KEYS, premises
+from kcverify.bounds.calculator import KEYS, lacking, premises
 from kcverify.bounds.graph import Fact, Parameters, best_for, propagate
 from kcverify.bounds.invert import along_chain, bracket
 from kcverify.bounds.special import TABLE
@@ -20,13 +20,14 @@ LIMITED = ("logit_span", "logit_drift", "tv", "kl", "log_ratio")
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """The largest limit on `key` that keeps the target, or None with the reason."""
+    """The largest limit on `key` that keeps the target, or None with the reason; `free` where no limit is needed."""
 
     key: str
     budget: Fraction | None
     lemmas: tuple[str, ...]
     unit: str
     reason: str = ""
+    free: bool = False
 
 
 def reaches(key: str, x: Fraction, target: str, limit: Fraction, parameters: Parameters, rho: Fraction) -> Fact | None:
@@ -69,7 +70,7 @@ def budgets(target: str, limit: Fraction, parameters: Parameters, rho: Fraction)
             continue
         if value >= (quantity.high or _NO_LIMIT):
             text = f"every value of {key} keeps {target} within {decimal_up(limit, 6)}: no limit is needed"
-            out.append(BudgetLine(key, None, (), quantity.dimension.value, text))
+            out.append(BudgetLine(key, None, (), quantity.dimension.value, text, free=True))
             continue
         fact = reaches(key, value, target, limit, parameters, rho)
         lemmas = tuple(f.lemma.name for f in fact.chain() if f.lemma is not None) if fact else ()
@@ -81,7 +82,7 @@ def _reason(key: str, target: str, limit: Fraction, parameters: Parameters, rho:
     best = propagate(premises(key, Fraction(0), rho, parameters), parameters)
     fact = best_for(best, target, Mode.SEQUENCE if BY_NAME[target].sequence else Mode.POINT, rho)
     if fact is None:
-        return f"no lemma leads from {key} to {target} under these assumptions"
+        return lacking(target, key, parameters) or f"no lemma leads from {key} to {target} under these assumptions"
     if limit <= 0 or fact.value == 0:
         return f"a tolerance of {decimal_up(limit, 6)} leaves no drift at all"
     return f"the exception alone gives {target} = {decimal_up(fact.value, 6)}: no budget is left"

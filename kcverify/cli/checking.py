@@ -153,7 +153,8 @@ def _print(format: str, found: list[File], code: int, extras: Extras) -> None:
 
     results = verdicts.results(found)
     if format == "text":
-        say(output.closing([c for _, _, checked in found for c in checked], common.color()))
+        kernels = sum(d.code.slug == "not_enforced" for _, diagnostics, _ in found for d in diagnostics)
+        say(output.closing([c for _, _, checked in found for c in checked], common.color(), kernels))
     elif format == "json":
         answer = output.data(found, code)
         pairs = [

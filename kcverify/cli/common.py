@@ -38,7 +38,7 @@ app = typer.Typer(
     cls=_InOrder, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Prove and measure how far two kernels that run the same model may drift apart.",
     epilog="Exit codes: 0 proved or passed; 1 refuted, failed or a finding of severity error; 2 wrong input; "
-    "3 unknown, inconclusive or interrupted; 4 a fault of kcverify.",
+    "3 unknown or inconclusive, as a run that was cut short; 4 a fault of kcverify; 130 interrupted.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -52,8 +52,13 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="value of a contrac
 
 
 def color() -> bool:
-    """Whether to colour standard output: a terminal, and NO_COLOR not set."""
-    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Whether to colour standard output: a terminal that can, and NO_COLOR not set."""
+    return _colours(sys.stdout)
+
+
+def _colours(stream: TextIO | None) -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream is not None and stream.isatty() and not plain
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -84,18 +89,33 @@ def command(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """Print text as it is, at once. A reader that has gone, or a closed output, changes nothing about the exit code, which
-    is the command's verdict. Raises InputError: `file_unwritable`, as for a full disk."""
+    """Print text as it is, at once; what the output's encoding has no sign for is escaped as in JSON. A reader that has gone,
+    or a closed output, changes nothing about the exit code, which is the command's verdict. Raises InputError:
+    `file_unwritable`, as for a full disk."""
     if sys.stdout is None:
         return
     try:
-        sys.stdout.write(text)
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError as error:
+            sys.stdout.write(_encodable(text, error.encoding))
         sys.stdout.flush()
     except BrokenPipeError:
         _drop(sys.stdout)
     except OSError as error:
         _drop(sys.stdout)
         raise _unwritable("standard output", error) from None
+
+
+def _encodable(text: str, encoding: str) -> str:
+    def shown(found: re.Match[str]) -> str:
+        try:
+            found[0].encode(encoding)
+        except UnicodeEncodeError:
+            return json.dumps(found[0])[1:-1]
+        return found[0]
+
+    return re.sub(r"[^\x00-\x7f]", shown, text)
 
 
 def _drop(stream: TextIO) -> None:
@@ -128,11 +148,13 @@ _OBEYED = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 """Categories of characters that a terminal or a reader of lines obeys instead of showing them."""
 
 
-def _inert(text: str) -> str:
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _OBEYED else "\ufffd" for c in text)
-
-
 _SPECIAL = re.compile(r"[^\n\x20-\x7e]")
+
+
+def _inert(text: str) -> str:
+    return _SPECIAL.sub(lambda c: "\ufffd" if c[0] != "\t" and unicodedata.category(c[0]) in _OBEYED else c[0], text)
+
+
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -235,6 +257,9 @@ def _replace(target: Path, text: str) -> None:
         raise
 
 
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended before it had an answer."""
+
 RANK = [0, 3, 1, 2, 4]
 """Exit codes from the best to the worst."""
 
@@ -263,11 +288,12 @@ def guarded(run: Callable[[], Any]) -> int:
     try:
         return int(run() or 0)
     except KeyboardInterrupt:
-        _err("interrupted")
-        return 3
+        return _interrupted()
     except Exception as error:
         from kcverify.diagnostics import InputError
 
+        if isinstance(error.__cause__, KeyboardInterrupt):  # as from inside a class that a library is making
+            return _interrupted()
         if isinstance(error, InputError):
             complain(error)
             return 2
@@ -277,11 +303,16 @@ def guarded(run: Callable[[], Any]) -> int:
         return 4
 
 
+def _interrupted() -> int:
+    _err("interrupted")
+    return INTERRUPTED
+
+
 def complain(error: Exception) -> None:
     """Print the diagnostics of an InputError on standard error."""
     from kcverify.render import render_all
 
-    color = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    color = _colours(sys.stderr)
     _err(_told(render_all(getattr(error, "diagnostics", ()), color=color)))
 
 

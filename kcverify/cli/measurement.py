@@ -44,7 +44,7 @@ FixedSample = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        help="text file (cut into windows) or JSON lines; - is standard input; files of logits need none",
+        help="text file (cut into windows), JSON lines or token ids (.npy); - is standard input; files of logits need none",
         metavar="FILE",
     ),
 ]
@@ -116,7 +116,7 @@ def measure(
     reference: Annotated[
         list[str],
         typer.Option(
-            help="demo:FORMAT, smollm2:FORMAT, module:function or logits (.safetensors, .npy): a file, or a dump in shards "
+            help="demo:FORMAT, smollm2:FORMAT, module:function, module:function:FORMAT where it returns a torch.nn.Module, or logits (.safetensors, .npy): a file, or a dump in shards "
             "as a folder, a pattern, or the option once for each file"
         ),
     ],
@@ -146,7 +146,7 @@ def measure(
     inputs = (contract_file, *reference, *candidate, data, observations, gguf)
     if report is not None:
         writable(report, *inputs)
-    heat = None if temperature is None else arguments.number("--temperature", temperature)
+    heat = None if temperature is None else arguments.sized("--temperature", temperature)
     options = MeasureOptions(
         window, device, seed, batch, heat, limit, _path(gguf), fixed_sample, _path(observations), parse, causes, by_layer,
         rows, executor, workers, _path(resume), note,
@@ -186,4 +186,4 @@ def demo(
     """The main job on a real language model: contract, proof, budget, monitor, five real kernels, verdicts, report."""
     from kcverify import demo as walk
 
-    return walk.run(walk.Setting(model, _path(gguf), Path(report_dir), device), say, write, common.color())
+    return walk.run(walk.Setting(model, _path(gguf), Path(report_dir), device), say, write, common.color(), note)

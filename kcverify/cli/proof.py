@@ -98,7 +98,7 @@ def bounds(
         emit(output.inverse_data(found))
     else:
         say(output.inverse_text(found))
-    return 0 if any(line.budget is not None for line in found) else 1
+    return 0 if any(line.budget is not None or line.free for line in found) else 1
 
 
 def _compare(word: str, given: str | None, words: list[str], as_json: bool) -> int:
@@ -110,11 +110,11 @@ def _compare(word: str, given: str | None, words: list[str], as_json: bool) -> i
         raise input_error(
             "option_invalid", option="--compare", reason=f"`{word}` is not published", hint="--compare published"
         )
-    span, region = arguments.comparison(given, words)
+    span, region, horizon = arguments.comparison(given, words)
     if as_json:
-        emit(output.data(span, region))
+        emit(output.data(span, region, horizon))
     else:
-        say(output.text(span, region))
+        say(output.text(span, region, horizon))
     return 0
 
 

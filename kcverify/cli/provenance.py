@@ -123,6 +123,7 @@ def _fingerprint(weights: list[str], kernels: list[str], declared: list[str]) ->
         found, build = of_kernels.joined(machine.fields(), accelerator.fields()), accelerator.build()
     if weights:
         found |= of_weights.fields(weights)
+    of_kernels.digests(kernels)
     for spec in kernels:
         found = of_kernels.joined(found, of_kernels.fields(of_kernels.resolve(spec), build))
     for word in declared:
@@ -244,7 +245,9 @@ def attest(
     chosen = driver.select(driver.load(file, parameters=parameters(set)), contract)
     signer = keys.private_key(key)
     start = clock(now) // 1000 * 1000
-    end = start + _span(valid_for)
+    end = start + _span(valid_for) // 1000 * 1000
+    if end == start:
+        raise _option("--valid-for", f"`{valid_for}` is shorter than a second", '--valid-for "90 d"')
     if end > _MOST:
         raise _option("--valid-for", f"`{valid_for}` ends beyond the year 9999", '--valid-for "90 d"')
     setting = attesting.Setting(result, weights, kernel or [], start, end, record_failure)

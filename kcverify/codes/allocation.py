@@ -31,4 +31,11 @@ ROWS: tuple[Code, ...] = (
         "A chain starts at a tolerance of matrix products against the sum of magnitudes, declared for all inner sizes of the model.",
         "write `tolerance { backward_error <= gamma(k, float32) + unit_roundoff(bfloat16) }` in a contract of class C-PRC-01",
     ),
+    _row(
+        "KC754",
+        "module_unusable",
+        "`{model}` gives no model to swap formats in: {reason}",
+        "A model of your own is a function that takes nothing and returns a torch.nn.Module: token ids [batch, seq] in, logits (or an object with `.logits`) out, with linear layers, the same in every call.",
+        "return the module with its weights, in eval mode and in float32, float16 or bfloat16",
+    ),
 )  # fmt: skip

@@ -72,7 +72,7 @@ ROWS: tuple[Code, ...] = (
         "evidence_reused",
         "{path} was counted before: {where}",
         "E-values multiply on fresh data only. Data that counts twice looks like twice the evidence.",
-        "measure on data that no earlier stage has seen; workers that may count alike save their monitors' states, which are told apart",
+        "measure on data that no earlier stage has seen, each worker on its own; results of `measure` and states of monitors tell runs apart, a bare report does not",
     ),
     _row(
         "KC610",

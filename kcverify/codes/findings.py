@@ -101,9 +101,9 @@ _CLAUSES: tuple[Code, ...] = (
         "KC209",
         "not_enforced",
         _NOTE,
-        "`{what}` is read and checked, and not enforced yet",
-        "This version of kcverify does not measure it; no verdict rests on it.",
-        "no action is needed; read the rest of the report without it",
+        "`{what}` is read and checked, and not run",
+        "Proofs are about a pair of kernels. A kernel contract is decided by running a kernel; no verdict here rests on it.",
+        "run it: kcverify conformance run FILE --kernel MODULE:FUNCTION",
     ),
 )
 

@@ -41,15 +41,16 @@ ROWS: tuple[Code, ...] = (
     _row(
         "KC410",
         "side_unknown",
-        "`{side}` names no kernel and no file",
-        "A side is `demo:FORMAT`, `smollm2:FORMAT`, `module:function` or a file of logits (.safetensors, .npy).",
+        "`{side}` is no side of a pair: {reason}",
+        "A side is a shipped model or a torch module of your own (`module:function:FORMAT`) in a format, a function `module:function`, or a file of logits; of another file kcverify "
+        "would not know what its numbers are.",
         "see `kcverify measure --help`",
     ),
     _row(
         "KC411",
         "side_failed",
         "`{side}` failed: {reason}",
-        "The user's function or file raised an error; kcverify shows it and measures nothing.",
+        "The user's function raised an error; kcverify shows it and measures nothing.",
         "call the function alone to see its error",
     ),
     _row(
@@ -78,7 +79,7 @@ ROWS: tuple[Code, ...] = (
         "KC415",
         "data_invalid",
         "{path}:{line}: {reason}",
-        "Each line is a JSON object with `request_id` and `token_ids` or `text`.",
+        "Each line is a JSON object with `request_id` and `token_ids` or `text`; a .npy file holds integer token ids, told by its row.",
         "correct the line",
     ),
     _row(
@@ -143,6 +144,14 @@ ROWS: tuple[Code, ...] = (
         "{path} holds finished shards of another run: {detail}",
         "What was measured under another contract, other options or another version does not add up with this run.",
         "give `--resume` another folder, or run what the folder was started with",
+    ),
+    _row(
+        "KC425",
+        "logits_invalid",
+        "{path}: {reason}",
+        "A file of logits is one array of floating-point numbers, whole, with a row for each token; anything else is not "
+        "measured in their place.",
+        "save the logits as floating-point numbers `[rows, vocabulary]`, one row for each token",
     ),
     _row(
         "KC430",

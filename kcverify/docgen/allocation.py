@@ -101,7 +101,7 @@ def _chain() -> dict[str, Schema]:
     }  # fmt: skip
     asked = {
         "name": TEXT, "text": TEXT, "guarantee": FLAG, "follows": FLAG, "bound": MAYBE_NUMBER, "limit": MAYBE_NUMBER,
-        "exception": MAYBE, "without_exception": MAYBE_NUMBER, "reason": TEXT,
+        "exception": MAYBE, "without_exception": MAYBE_NUMBER, "reason": TEXT, "upper": FLAG,
     }  # fmt: skip
     place = {"request": TEXT, "position": COUNT}
     layer = {

@@ -52,6 +52,13 @@ _CODE: Schema = {
     "description": "0 proved or passed; 1 refuted, failed or an error; 2 wrong input; 3 unknown or inconclusive; 4 a fault",
 }
 _VERDICT: Schema = {"enum": [status.value for status in Status]}
+_DATA: Schema = record(
+    {
+        "source": TEXT, "requests": COUNT, "window": COUNT, "seed": {"type": "integer"}, "measured requests": COUNT,
+        "measured rows": COUNT,
+    },
+    digest=_DIGEST,
+)  # fmt: skip
 
 
 def _or_null(item: Schema) -> Schema:
@@ -105,7 +112,7 @@ def _answers() -> dict[str, Schema]:
         },
         "comparison_of_bounds": record(
             {
-                "span": TEXT, "region": mapping({"type": ["string", "null"]}),
+                "span": TEXT, "horizon": COUNT, "region": mapping({"type": ["string", "null"]}),
                 "bounds": mapping(record({"statement": TEXT, "published": MAYBE_NUMBER, "tight": NUMBER})),
             }
         ),
@@ -113,9 +120,12 @@ def _answers() -> dict[str, Schema]:
             contract=ref("named"), output=MAYBE, lines=COUNT, guarantees=mapping(_VERDICT), monitor=MAYBE,
         ),
         "measure": _headed(
-            {"causes": ref("causes"), "by_layer": ref("by_layer"), "shards": ref("shards"), "provenance": ref("provenance")},
+            {
+                "causes": ref("causes"), "by_layer": ref("by_layer"), "shards": ref("shards"), "provenance": ref("provenance"),
+                "run": {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "of this run alone"},
+            },
             contract=record({"name": TEXT, "version": TEXT, "description": TEXT, "digest": _DIGEST}),
-            pair=record({"reference": TEXT, "candidate": TEXT}), data={"type": "object"}, complete=FLAG,
+            pair=record({"reference": TEXT, "candidate": TEXT}), data=_DATA, complete=FLAG,
             verdict={"enum": ["pass", "fail", "inconclusive"]}, guarantees=listing(ref("verdict")), measured=ref("measured"),
             measured_guarantees=record({"confidence": TEXT, "about": TEXT, "statements": listing(ref("measured_guarantee"))}),
             fingerprints=record({"reference": {"type": "object"}, "candidate": {"type": "object"}}),

@@ -59,7 +59,8 @@ def _runs() -> dict[str, Schema]:
             {
                 "processor": TEXT, "features": listing(TEXT), "devices": listing(TEXT), "torch": TEXT, "python": TEXT,
                 "system": TEXT, "kcverify": TEXT,
-            }
+            },
+            libraries=listing(TEXT),
         ),
         "kernel_run": record(run),
         "conformance_run": record(

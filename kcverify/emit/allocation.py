@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from markupsafe import Markup
 
 from kcverify.emit import plots, svg
 from kcverify.emit.report import environment
+from kcverify.exact import decimal_up, outward
 
 _STYLES = {
     "pass": "pass", "fail": "fail", "inconclusive": "inconclusive", "yes": "fail", "no": "pass", "cannot tell": "inconclusive",
@@ -26,9 +28,14 @@ def real(value: object) -> float:
     return _NAMED[value] if isinstance(value, str) else float(value)  # type: ignore[arg-type]
 
 
+def share(fraction: str) -> str:
+    """A fraction as a percentage, rounded up."""
+    return f"{decimal_up(100 * Fraction(fraction), 3)} %"
+
+
 def _page(template: str, answer: Mapping[str, Any], **more: Any) -> str:
     pages = environment()
-    pages.filters["real"] = real
+    pages.filters.update(real=real, outward=outward, share=share)
     return pages.get_template(template).render(**answer, **more, style=_STYLES)
 
 
@@ -84,7 +91,8 @@ def render_chain(answer: Mapping[str, Any]) -> str:
     """HTML text of the answer of `conformance chain`; it loads nothing from anywhere and needs no script."""
     links = [
         {
-            "quantity": s["quantity"], "value": s["value"], "relation": s["relation"], "unit": s["unit"], "exception": s["exception"],
+            "quantity": s["quantity"], "value": outward(s["value"], s["relation"] == "<="), "relation": s["relation"], "unit": s["unit"],
+            "exception": "" if s["exception"] == "0" else share(s["exception"]),
             "lemma": s["by"], "detail": f"{s['evidence']}; with all before it {s['carried']}",
         }
         for s in answer["steps"] if s["value"] is not None

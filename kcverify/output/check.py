@@ -1,4 +1,4 @@
-"""The answer of `check`: verdict per guarantee with its chain, findings, what is not enforced yet."""
+"""The answer of `check`: verdict per guarantee with its chain, findings, what other commands enforce."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from kcverify.output.style import paint, plural, table
 from kcverify.prove.check import Checked
 from kcverify.prove.verdict import Counterexample, Route, Status, Verdict
 from kcverify.render import render
+
+ELSEWHERE = "  read and checked here, enforced elsewhere: "
+_ENFORCED = {"observability": "measure, gate", "escalate": "gateway", "promote": "gate, promote"}
 
 
 def diagnostic_data(d: Diagnostic) -> dict[str, Any]:
@@ -100,7 +103,8 @@ def text(c: Checked, color: bool) -> str:
     if claims_nothing(c):
         parts.append("  no guarantee is claimed, so there is nothing to prove")
     if c.unenforced:
-        parts.append(paint("  read and checked, not enforced yet: " + ", ".join(c.unenforced), "dim", color))
+        words = ", ".join(f"{name} ({_ENFORCED[name]})" for name in c.unenforced)
+        parts.append(paint(ELSEWHERE + words, "dim", color))
     return "\n\n".join(parts)
 
 
@@ -193,10 +197,11 @@ def _instance(c: Counterexample, v: Verdict) -> list[str]:
     return lines
 
 
-def closing(checked: list[Checked], color: bool) -> str:
-    """One line that counts what was decided."""
+def closing(checked: list[Checked], color: bool, kernels: int = 0) -> str:
+    """One line that counts what was decided; `kernels` is the number of kernel contracts, which `check` does not run."""
+    unrun = f"{plural(kernels, 'kernel contract')}: read and checked, not run" if kernels else ""
     if not checked:
-        return "0 contracts: nothing was checked"
+        return unrun or "0 contracts: nothing was checked"
     words = [v.status for c in checked for v in c.verdicts]
     counts = [f"{words.count(s)} {paint(s.value, s.value, color)}" for s in Status if words.count(s)]
     found = [d.severity.value for c in checked for d in c.report.diagnostics]
@@ -206,4 +211,5 @@ def closing(checked: list[Checked], color: bool) -> str:
         findings.append("no guarantee is claimed, so nothing was proved")
     elif silent:
         findings.append(f"{silent} of them {'claims' if silent == 1 else 'claim'} no guarantee")
-    return f"{plural(len(checked), 'contract')}: " + ", ".join([*counts, *findings])
+    line = f"{plural(len(checked), 'contract')}: " + ", ".join([*counts, *findings])
+    return f"{line}; {unrun}" if unrun else line

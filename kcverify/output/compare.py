@@ -6,19 +6,20 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
-from kcverify.bounds.published import HORIZON, compared
+from kcverify.bounds.published import Compared, compared
 from kcverify.bounds.trust_region import ROWS as REGIONS
 from kcverify.bounds.trust_region import Region, applies, published, tight
 from kcverify.catalog.quantities import BY_NAME
 from kcverify.exact import decimal_near, monitor_float_up
-from kcverify.output.style import table
+from kcverify.output.style import plural, table
 
 
-def token_rows(span: Fraction, sequence: bool = False) -> list[tuple[str, str, Fraction, Fraction]]:
-    """Lemma, statement, published and tight value of every row with a published form, at one effective span."""
-    found = [r for r in compared(span) if BY_NAME[r.lemma.conclusion].sequence is sequence]
+def rows_of(found: list[Compared], sequence: bool) -> list[tuple[str, str, Fraction, Fraction]]:
+    """Lemma, statement, published and tight value of the rows about tokens, or of those about whole responses."""
     return [
-        (r.lemma.name, f"{r.lemma.statement}; in print: {r.lemma.published_as}", r.published, r.tight) for r in found
+        (r.lemma.name, f"{r.lemma.statement}; in print: {r.lemma.published_as}", r.published, r.tight)
+        for r in found
+        if BY_NAME[r.lemma.conclusion].sequence is sequence
     ]
 
 
@@ -27,15 +28,17 @@ def region_rows(region: Region) -> list[tuple[str, str, Fraction | None, Fractio
     return [(r.name, r.statement, published(r, region), tight(r, region)) for r in REGIONS if applies(r, region)]
 
 
-def data(span: Fraction, region: Region) -> dict[str, Any]:
-    """Both tables as plain data, doubles rounded up."""
+def data(span: Fraction, region: Region, horizon: int) -> dict[str, Any]:
+    """All tables as plain data, doubles rounded up; rows about whole responses are at `horizon` tokens."""
+    found = compared(span, horizon, region.reward_range)
     rows: list[tuple[str, str, Fraction | None, Fraction]] = [
-        *token_rows(span),
-        *token_rows(span, True),
+        *rows_of(found, False),
+        *rows_of(found, True),
         *region_rows(region),
     ]
     return {
         "span": str(span),
+        "horizon": horizon,
         "region": {f.name: None if (v := getattr(region, f.name)) is None else str(v) for f in fields(region)},
         "bounds": {
             name: {
@@ -48,13 +51,15 @@ def data(span: Fraction, region: Region) -> dict[str, Any]:
     }
 
 
-def text(span: Fraction, region: Region) -> str:
-    """Both tables for a terminal."""
+def text(span: Fraction, region: Region, horizon: int) -> str:
+    """All tables for a terminal."""
+    found, reward = compared(span, horizon, region.reward_range), decimal_near(region.reward_range, 6)
     head = ("bound", "published", "tight", "ratio", "form")
     lines = [f"one token at effective span {decimal_near(span, 6)} nat", ""]
-    lines += table([head, *(_cells(*r) for r in token_rows(span))], indent=2, right=frozenset((1, 2, 3)))
-    lines += ["", f"a response of {HORIZON} such tokens, reward in [0, 1], advantage in [-1, 1], score norm 1", ""]
-    lines += table([head, *(_cells(*r) for r in token_rows(span, True))], indent=2, right=frozenset((1, 2, 3)))
+    lines += table([head, *(_cells(*r) for r in rows_of(found, False))], indent=2, right=frozenset((1, 2, 3)))
+    where = f"reward in [0, {reward}], advantage in [-1, 1], score norm 1"
+    lines += ["", f"a response of {plural(horizon, 'such token')}, {where}", ""]
+    lines += table([head, *(_cells(*r) for r in rows_of(found, True))], indent=2, right=frozenset((1, 2, 3)))
     known = ", ".join(
         f"{f.name} = {decimal_near(Fraction(v), 6)}"
         for f in fields(region)

@@ -22,10 +22,14 @@ def number(value: Any, digits: int = 4) -> str:
     return str(value) if isinstance(value, int) else f"{value:.{digits}g}"
 
 
+_UNKNOWN = ("-inf", "nan", "0.0", "-1.0")
+"""Lower ends of intervals without an upper one: nothing is known but the range of the number."""
+
+
 def interval(row: Mapping[str, Any]) -> str:
     """`[lower, upper]`, empty where it says nothing."""
     low, high = row.get("lower"), row.get("upper")
-    if low is None or high is None or (str(low) in ("-inf", "nan", "0.0") and str(high) in ("inf", "nan")):
+    if low is None or high is None or (str(low) in _UNKNOWN and str(high) in ("inf", "nan")):
         return ""
     return f"[{number(low)}, {number(high)}]"
 
@@ -135,11 +139,13 @@ def _estimators(found: Mapping[str, Any], color: bool) -> str:
     void = found["void"].get("sampled")
     title = "  from sampled tokens" + (f" (no drift: {', '.join(void)})" if void else "")
     rows = [(title, "value", "95% interval", "largest token", "estimates")]
+    alone = "none: 1 request" if found["sequences"]["count"] == 1 else ""
     for row in found["estimators"]:
         share = row["largest_token"]
         value = number(row["value"]) if row["value"] != "inf" else f"e^{number(row['log_mean'])}"
         part = "-" if share is None else f"{share['share']:.0%}"
-        rows.append((f"  {row['name']}", value, interval(row), part, row["estimates"]))
+        ends = "" if row["lower"] is None else interval(row) or alone
+        rows.append((f"  {row['name']}", value, ends, part, row["estimates"]))
     return "\n".join(table(rows, right=frozenset((1, 3))))
 
 

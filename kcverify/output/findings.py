@@ -18,7 +18,7 @@ Thresholds of well-known projects with what is found in them are in `contracts/p
 |---|---|---|---|
 """
 
-_LEFT_OUT = ("  no guarantee is claimed", "  read and checked, not enforced yet")
+_LEFT_OUT = ("  no guarantee is claimed", output.ELSEWHERE)
 
 
 def page(examples: Iterable[tuple[Code, str, Checked | None]]) -> str:

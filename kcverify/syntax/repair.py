@@ -48,6 +48,14 @@ _NAMED = {
 _ARITHMETIC = {"+", "-", "*", "/", "^"}
 _OPERAND = {"(", "-", "NAME", "NUMBER"}
 
+_MEANT = {
+    "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "→": "->", "⇒": "->", "∈": "in", "‖": "||", "∥": "||", "×": "*", "·": "*", "−": "-",
+    "–": "-", "—": "-", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "‘": '"', "’": '"', "'": '"', "`": '"', "：": ":", "；": ";",
+    "，": ",", "％": "%", "（": "(", "）": ")", "｛": "{", "｝": "}", "\u00a0": " ", "\u202f": " ", "\u3000": " ",
+}  # fmt: skip
+"""Signs of word processors and of mathematics, and what a contract writes for them."""
+_NAMES = "names have the letters a to z and A to Z, digits and `_`"
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -105,7 +113,8 @@ def _report(failure: Failure, text: str, source: Source, report: Report, head: s
     span = _clip(source, failure.start, max(failure.end, failure.start + 1))
     token = text[failure.start : failure.end]
     if failure.kind == "character":
-        report.add("unknown_character", span, character=_character(text[failure.start : failure.start + 1]))
+        sign = text[failure.start : failure.start + 1]
+        report.add("unknown_character", span, hint=_meant(text, failure.start), character=_character(sign))
         return
     if failure.kind == "token" and not head and "contract" in failure.expected and re.fullmatch(r"\w+", token):
         hint = did_you_mean(token, BLOCKS + LINES) or f"blocks are: {', '.join(BLOCKS)}"
@@ -114,6 +123,7 @@ def _report(failure: Failure, text: str, source: Source, report: Report, head: s
     previous = re.search(r"(\w+)\s*$", head)
     words = tuple(word for word in failure.expected if word.isalpha() and word.islower())
     hint = did_you_mean(token, words) or (did_you_mean(previous[1], words) if previous else "")
+    hint = hint or _form(failure, text, token)
     name = "the end of the line" if failure.kind == "newline" else f"`{token[:40]}`"
     report.add("unexpected", span, hint=hint, expected=_list(failure.expected), found=name)
 
@@ -123,11 +133,40 @@ def report_fragment(failure: Failure, text: str, place: Callable[[int, int], Spa
     end = max(failure.end, failure.start + 1)
     token = text[failure.start : end]
     if failure.kind == "character" and token:
-        report.add("unknown_character", place(failure.start, end), character=_character(token[:1]))
+        hint = _meant(text, failure.start)
+        report.add("unknown_character", place(failure.start, end), hint=hint, character=_character(token[:1]))
         return
     name = {"end": "the end", "newline": "the end of the line"}.get(failure.kind, f"`{token[:40]}`")
     expected = "the end" if "$END" in failure.expected else _list(failure.expected)
     report.add("unexpected", place(failure.start, end), expected=expected, found=name)
+
+
+def _meant(text: str, start: int) -> str:
+    """What to write in place of a character that the language does not have, or nothing."""
+    sign = text[start : start + 1]
+    if sign in _MEANT:
+        return "write a plain space" if _MEANT[sign] == " " else f"write `{_MEANT[sign]}`"
+    if sign.isalpha():
+        return _NAMES
+    digits = re.match(r"\.([0-9]{1,20})", text[start:])
+    return f"write `0.{digits[1]}`" if digits else ""
+
+
+def _form(failure: Failure, text: str, token: str) -> str:
+    """How a number, a name or a quoted text is written, where one was tried in another form; or nothing."""
+    before, rest = text[max(0, failure.start - 40) : failure.start], text[failure.start : failure.start + 40]
+    whole, decimals = re.search(r"(?<![\w.])([0-9]+)$", before), re.match(r",([0-9]+)", rest)
+    if whole and decimals:
+        return f"write `{whole[1]}.{decimals[1]}`: decimals follow a point"
+    if (
+        re.search(r"[A-Za-z_]\w*$", before)
+        and re.match(r"[-.]\w", rest)
+        and ("version" in failure.expected or failure.expected == {":"})
+    ):
+        return _NAMES
+    if failure.expected == {"STRING"} and re.fullmatch(r"[\w.]+", token):
+        return f'write `"{token[:40]}"`'
+    return ""
 
 
 def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:

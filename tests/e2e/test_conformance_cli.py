@@ -147,9 +147,19 @@ SAMPLES = "kcverify.conformance.samples:"
         (
             "accumulator_bf16",
             f"{SAMPLES}matmul_narrow",
-            ("residual grows with k", "bfloat16 sums allow", "raises L3", "<svg"),
+            (
+                "residual grows with k",
+                "within what sums in tfloat32, bfloat16",
+                "raises L3",
+                "Silent precision coercion",
+                "<svg",
+            ),
         ),
-        ("shapes_and_memory", f"{SAMPLES}matmul_tiled_only", ("held-out shapes pass", "first failing", "raises L")),
+        (
+            "shapes_and_memory",
+            f"{SAMPLES}matmul_tiled_only",
+            ("held-out shapes pass", "first failing m=1, n=2, k=2", "raises L"),
+        ),
         ("shapes_and_memory", f"{SAMPLES}matmul_reused", ("result_cached", "raises L")),
         ("out_of_range", "indexing", ("100 indices out of range, declared RAISE", "first", "raises L")),
     ],

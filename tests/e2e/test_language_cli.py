@@ -323,5 +323,5 @@ def test_an_interrupt_anywhere_ends_with_its_exit_code(run: Run, monkeypatch: py
             raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Interrupted())))
-    assert run("check", "-") == 3
+    assert run("check", "-") == 130
     assert run.err == "interrupted\n"

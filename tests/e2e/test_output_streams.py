@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
@@ -60,3 +62,42 @@ def test_a_full_disk_under_the_answer_is_told(folder: Path) -> None:
     with Path("/dev/full").open("w") as full:
         code, told = started(folder, next(iter(COMMANDS)), "", full.fileno())
     assert (code, "KC403 file_unwritable" in told, "internal error" in told) == (2, True, False)
+
+
+NAMED = 'contract named version "1"\n  "naïve 😀 ≤"\nassume { temperature = 1 }\nnumerical { a: tv <= 0.1 -> L1 }\n'
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_encoding_that_lacks_a_sign_changes_no_verdict(encoding: str, tmp_path: Path) -> None:
+    """What the output cannot hold is escaped as JSON does it: readable as text, and the same data as JSON."""
+    (tmp_path / "named.kc").write_text(NAMED, encoding="utf-8")
+    answers = []
+    for form in ("text", "json"):
+        command = [sys.executable, "-c", RUN.format(before=""), "check", "named.kc", "--format", form]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        answers.append(done.stdout.decode(encoding))
+    assert "na\\u00efve" in answers[0] if encoding == "ascii" else "naïve" in answers[0]
+    assert ("\\u2264" in answers[0]) is (encoding != "utf-8")
+    contract = json.loads(answers[1])["files"][0]["contracts"][0]
+    assert contract["name"] == "named"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"), [("TERM", "xterm", True), ("TERM", "dumb", False), ("NO_COLOR", "1", False)]
+)
+def test_a_terminal_without_colours_gets_none(
+    name: str, value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kcverify.cli import common
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for variable in ("TERM", "NO_COLOR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert common.color() is wanted

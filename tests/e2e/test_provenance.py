@@ -15,12 +15,23 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcverify.cli import main
+from kcverify.provenance.events import signature_of
 from kcverify.resources import data_path
 
 pytest.importorskip("torch")
 pytest.importorskip("securesystemslib")
 
 ROOT = Path(__file__).resolve().parents[2]
+ODD_REPLAYS: tuple[dict[str, Any], ...] = (
+    *({"seed": seed} for seed in ("9" * 30, f"-{2**63 + 1}", "01", "1.5", 1, 3e300)),
+    *({"sampling": {"sampler": "full_softmax", "temperature": heat}} for heat in ("inf", "1e999", "nan", "0.0", "1_0", 1)),
+    *({"rng": rng} for rng in ({}, [], {"x": "AAAA"}, {"cpu": "AAAA"}, {"cpu": 1})),
+    {"inputs": [[2**30]], "shapes": [1, 1]}, {"inputs": [[-1]], "shapes": [1, 1]}, {"shapes": [1, 1]}, {"device": 7},
+)  # fmt: skip
+"""Parts of an event that decide its numbers, as no run writes them, under a signature that fits."""
+ODD_REQUESTS: tuple[dict[str, Any], ...] = (
+    {"tags": [[1]]}, {"tags": [{}]}, {"tags": [1]}, {"fields": {"prompt_tokens": [1]}}, {"fields": {"prompt_tokens": None}},
+)  # fmt: skip
 TEXT = (ROOT / "docs" / "provenance.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 Run = Callable[..., tuple[int, str, str]]
@@ -126,6 +137,9 @@ def test_what_is_not_replayed(run: Run, folder: Path) -> None:
     assert code == 2 and not out
     assert "KC922 replay_identity" in err and "quantization kernel of the candidate is int4 here and was int8" in err
     for changes in (
+        *({"replay": (replay := {**good["replay"], **odd}), "signature": signature_of(replay)} for odd in ODD_REPLAYS),
+        *({"request": {**good["request"], **odd}} for odd in ODD_REQUESTS),
+        {"sides": {**good["sides"], "candidate": {**good["sides"]["candidate"], "name": "a\0.npy"}}},
         {"signature": "sha256:0"}, {"replay": {**good["replay"], "seed": "1"}}, {"digest": "sha256:0"}, {"format": "x"}, {"at": "now"},
         *({"recorded": {k: v for k, v in good["recorded"].items() if k != key}} for key in ("value", "row", "token", "slice")),
         *({"recorded": {**good["recorded"], key: []}} for key in ("value", "row", "token", "slice", "logits")),

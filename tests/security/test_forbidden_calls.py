@@ -40,7 +40,7 @@ IMPORTS_BY_NAME = {
     "runtime/__init__.py": "names of this package",
     "runtime/gpu/launch.py": "names of this package",
     "conformance/later.py": "rows of the table of kernels",
-    "measure/sides.py": "`module:function` of the command line: code that the user names",
+    "measure/functions.py": "`module:function` of the command line: code that the user names",
     "conformance/kernels.py": "`module:function` of the command line: code that the user names",
     "conformance/forks.py": "names of this package, on the pipe from the process that started this one",
     "conformance/ranks.py": "`module:function` from the process that started this one",

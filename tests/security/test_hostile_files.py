@@ -72,6 +72,7 @@ def entry() -> dict[str, Any]:
         "name": "residual",
         "value": 1.0,
         "slack": 0.5,
+        "where": "everywhere",
         "verdict": "within_tolerance",
         "tolerance": {"value": 2.0, "exact": "2"},
     }
@@ -89,6 +90,7 @@ def test_entries_of_the_corpus(run: Run) -> None:
     second["machine"] = {EVERY: "other " + EVERY}
     second["verdict"] = "inconclusive"
     second["readings"] = []
+    first |= {"measurement": first["readings"][0], "tolerance": first["readings"][0]["tolerance"]}
     for name, value in (("a.json", first), ("b.json", second)):
         Path(name).write_text(json.dumps(value))
     assert run("conformance", "compare", "a.json", "a.json")[0] == 0

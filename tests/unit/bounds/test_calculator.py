@@ -91,3 +91,23 @@ def test_attained_never_exceeds_the_bound(given, value):
     for line in compute(given, value, Parameters(box), F(1, 1000)):
         if line.bound is not None and line.attained is not None:
             assert line.attained <= line.bound if line.upper else line.attained >= line.bound
+
+
+@pytest.mark.parametrize(
+    ("target", "box", "reason"),
+    [
+        ("reward_drift", ("horizon", "reward_range"), "needs temperature"),
+        ("pg_bias", ("horizon", "temperature"), "needs advantage, score_norm"),
+        ("pass_rate_drift", ("temperature",), "needs horizon"),
+    ],
+)
+def test_a_missing_assumption_is_named_backwards_too(target, box, reason):
+    given = Parameters({name: (F(1), F(1)) for name in box})
+    [line] = [line for line in budgets(target, F(1, 10), given, F(0)) if line.key == "logit_span"]
+    assert line.reason == reason and not line.free
+
+
+def test_a_tolerance_that_every_drift_keeps_needs_no_limit():
+    given = Parameters({name: (F(1), F(1)) for name in ("horizon", "reward_range", "temperature")})
+    lines = budgets("reward_drift", F(2), given, F(0))
+    assert lines and all(line.free and "no limit is needed" in line.reason for line in lines)

@@ -168,4 +168,7 @@ def test_the_closing_line_counts_what_claims_nothing() -> None:
     both = [c for r in _results(quiet=SILENT, good=PROVED) for c in r.checked]
     assert check_output.closing(both, False) == "2 contracts: 1 PROVED, 1 of them claims no guarantee"
     assert check_output.closing([], False) == "0 contracts: nothing was checked"
+    assert check_output.closing([], False, kernels=1) == "1 kernel contract: read and checked, not run"
+    one = "2 contracts: 1 PROVED, 1 of them claims no guarantee; 2 kernel contracts: read and checked, not run"
+    assert check_output.closing(both, False, kernels=2) == one
     assert not check_output.contract_data(both[1])["claims_nothing"]

@@ -280,3 +280,25 @@ def test_a_name_beyond_the_limit_is_refused_in_yaml() -> None:
         report = Report()
         read(Source("c.yaml", head + line), report)
         assert [d.code.slug for d in report.diagnostics] == ["name_too_long"]
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("numerical { a: tv ≤ 0.1 -> L1 }", "write `<=`"),
+        ("numerical { a: tv <= 0.1 → L1 }", "write `->`"),
+        ("numerical { a:\u00a0tv <= 0.1 -> L1 }", "write a plain space"),
+        ("numerical { a: tv <= .25 -> L1 }", "write `0.25`"),
+        ("numerical { a: tv <= 0,25 -> L1 }", "write `0.25`: decimals follow a point"),
+        ("numerical { dérive: tv <= 0.1 -> L1 }", "names have the letters a to z and A to Z, digits and `_`"),
+        ("numerical { a-b: tv <= 0.1 -> L1 }", "names have the letters a to z and A to Z, digits and `_`"),
+        ("contract a-b", "names have the letters a to z and A to Z, digits and `_`"),
+        ("contract a version 1.0", 'write `"1.0"`'),
+        ("contract a version “1.0”", 'write `"`'),
+        ("numerical { a: tv <= 0.1 & -> L1 }", "remove the character"),
+    ],
+)
+def test_a_form_of_elsewhere_is_told_how_it_is_written_here(line: str, hint: str) -> None:
+    report = Report()
+    parse(Source("x.kc", f"contract c\n{line}\n"), report)
+    assert [d.hint for d in report.diagnostics] == [hint]
