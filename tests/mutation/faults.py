@@ -50,7 +50,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("a clause on all traffic holds on a slice", "prove/obligations.py", 'return scope == "" or (mode_of(clause) is Mode.POINT and clause.exception == 0)', "return True", ("contracts",)),
     Fault("a clause on a slice holds on all traffic", "prove/obligations.py", "    if clause.slices:\n        return False\n", "", ("contracts",)),
     Fault("a half-open band covers its end", "prove/obligations.py", "return high < i.high or (high == i.high and not i.open_high)", "return high <= i.high", ("contracts",)),
-    Fault("any mean of an unbounded metric counts", "prove/obligations.py", "    if mode_of(clause) is not Mode.MEAN or clause.metric.range[1] is not None:\n        return True\n", "    return True\n", ("contracts",)),
+    Fault("any mean of an unbounded metric counts", "prove/obligations.py", "return mode_of(clause) is not Mode.MEAN or clause.metric.range[1] is not None", "return True", ("contracts",)),
     Fault("exceptions forgotten on the way to a mean", "bounds/graph.py", "rho == 0 or source is not Mode.POINT or target is Mode.POINT or RHO in lemma.bound.free_symbols", "True", ("contracts",)),
     Fault("exceptions of two clauses taken for one", "bounds/graph.py", "return sum(exceptions(facts).values(), Fraction(0))", "return max(exceptions(facts).values(), default=Fraction(0))", ("contracts",)),
     Fault("parameters at their best corner", "bounds/graph.py", "out[symbol] = high if sign == weakest else low", "out[symbol] = low if sign == weakest else high", ("links", "contracts")),
