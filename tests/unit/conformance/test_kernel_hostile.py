@@ -51,6 +51,16 @@ def threads(a, b):
     torch.set_num_threads(torch.get_num_threads() + 1)
     return a @ b
 
+def shallow(a, b):
+    import sys
+    sys.setrecursionlimit(300)
+    return a @ b
+
+def deep(a, b):  # as torch's compiler does
+    import sys
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))
+    return a @ b
+
 def gradients_off(a, b):
     torch.set_grad_enabled(False)
     return a @ b
@@ -132,6 +142,8 @@ EXPECTED = {
     "default_dtype": ("violation", "process_changed", "default dtype"),
     "seeds": ("violation", "process_changed", "seed of random numbers"),
     "threads": ("violation", "process_changed", "number of threads"),
+    "shallow": ("violation", "process_changed", "recursion limit"),
+    "deep": ("within_tolerance", "", ""),
     "gradients_off": ("violation", "process_changed", "gradients on or off"),
     "replaces_torch": ("violation", "process_changed", "replaces torch.isfinite, Tensor.abs"),
     "replaces_the_check": ("violation", "process_changed", "Run.verdict"),
