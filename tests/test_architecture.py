@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kcverify"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "_shipped" not in p.parts)
 ORDER = (
-    "source", "codes", "diagnostics", "exact", "resources", "render", "enclosure", "catalog", "syntax", "forms", "elaborate", "bounds",
+    "source", "codes", "diagnostics", "digests", "exact", "resources", "render", "enclosure", "catalog", "syntax", "forms", "elaborate", "bounds",
     "reference", "prove", "emit", "output", "runtime", "integrations", "executors", "readers", "streams", "rl", "measure", "conformance",
     "allocation", "provenance", "delivery", "exporters", "routing", "serving", "gateway", "docgen", "driver",
     "arguments", "demo", "editor", "cli", "__main__",

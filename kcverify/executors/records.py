@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcverify.diagnostics import input_error
+from kcverify.digests import sha256_of
 
 try:
     import fcntl
@@ -52,12 +53,6 @@ class FileState:
         if now.st_size != self.size:
             return False
         return now.st_mtime_ns == self.changed or sha256_of(path) == self.sha256
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

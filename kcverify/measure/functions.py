@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import sys
 import traceback
@@ -15,20 +14,7 @@ import torch
 from torch import Tensor
 
 from kcverify.diagnostics import InputError, input_error
-
-_BLOCK = 1 << 20
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file. Raises InputError (`file_unreadable`)."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as handle:
-            while block := handle.read(_BLOCK):
-                digest.update(block)
-    except OSError as error:
-        raise input_error("file_unreadable", path=path, reason=error.strerror or error) from error
-    return digest.hexdigest()
+from kcverify.digests import sha256_of
 
 
 def failure(spec: str, error: BaseException) -> InputError:

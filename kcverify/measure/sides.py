@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from kcverify.diagnostics import InputError, input_error
+from kcverify.digests import sha256_of
 from kcverify.measure.devices import device_of
-from kcverify.measure.functions import check_logits, code_of, failure, import_function, sha256_of
+from kcverify.measure.functions import check_logits, code_of, failure, import_function
 from kcverify.measure.gguf import load_model, read_gguf
 from kcverify.measure.kernels import BY_NAME, KERNELS, Kernel, Packed, multiply, require
 from kcverify.measure.model import Swappable, load_safetensors

@@ -12,6 +12,7 @@ from typing import Any
 
 from kcverify import __version__
 from kcverify.diagnostics import InputError, input_error
+from kcverify.digests import sha256_of
 from kcverify.emit.plan import plan
 from kcverify.prove.certificate import certificate
 from kcverify.prove.certificate import text as certificate_text
@@ -21,7 +22,7 @@ from kcverify.provenance import kernels, weights
 from kcverify.provenance.events import text_of
 from kcverify.provenance.fields import ABSENT
 from kcverify.provenance.fingerprint import Fingerprint, of_data
-from kcverify.provenance.reading import is_there, read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_there, read_bytes, strict
 from kcverify.provenance.statement import bundle, subject, verdict_of
 
 SUFFIX = ".intoto.jsonl"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcverify.diagnostics import InputError, input_error
+from kcverify.digests import sha256_of
 from kcverify.provenance.fields import ABSENT, Value
-from kcverify.provenance.reading import is_text, is_there, sha256_of
+from kcverify.provenance.reading import is_text, is_there
 
 _PACKAGE = Path(__file__).parents[1]
 _SOURCES = ("kernels.py", "model.py")

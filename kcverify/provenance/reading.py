@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, NoReturn
 from kcverify.diagnostics import input_error
 
 LARGEST = 64 << 20
-_BLOCK = 1 << 20
 _SHOWN = 40
 
 
@@ -41,19 +39,6 @@ def is_there(path: str | Path, folder: bool = False) -> bool:
 def is_text(name: str) -> bool:
     """Whether UTF-8 can hold a name; the bytes of a file's name may be anything."""
     return not any("\ud800" <= c <= "\udfff" for c in name)
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file, read in blocks. Raises InputError: `file_unreadable`."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as handle:
-            while block := handle.read(_BLOCK):
-                digest.update(block)
-    except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise input_error("file_unreadable", path=path, reason=reason) from None
-    return digest.hexdigest()
 
 
 def strict(content: bytes | str) -> Any:

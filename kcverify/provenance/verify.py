@@ -12,6 +12,7 @@ from typing import Any
 from securesystemslib.signer import SSlibKey
 
 from kcverify.diagnostics import Diagnostic, InputError
+from kcverify.digests import sha256_of
 from kcverify.elaborate.contract import Contract
 from kcverify.elaborate.form import digest
 from kcverify.prove.certificate import differences
@@ -23,7 +24,7 @@ from kcverify.provenance.events import text_of
 from kcverify.provenance.fields import ABSENT
 from kcverify.provenance.fingerprint import Fingerprint, of_data
 from kcverify.provenance.fingerprint import differences as differences_of
-from kcverify.provenance.reading import is_there, read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_there, read_bytes, strict
 from kcverify.provenance.statement import (
     DERIVED,
     KERNEL_CONTRACT,

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kcverify.diagnostics import input_error
+from kcverify.digests import sha256_of
 from kcverify.provenance.fields import ABSENT, Value
 from kcverify.provenance.fingerprint import digest_of
-from kcverify.provenance.reading import is_text, is_there, read_bytes, sha256_of, strict
+from kcverify.provenance.reading import is_text, is_there, read_bytes, strict
 
 ENDINGS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npy", ".npz")
 """Files of a folder that are shards of its weights."""

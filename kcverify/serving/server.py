@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from kcverify.diagnostics import input_error
-from kcverify.measure.functions import sha256_of
+from kcverify.digests import sha256_of
 from kcverify.measure.kernels import BY_NAME
 from kcverify.resources import data_path
 from kcverify.serving.app import MODEL, Server, make_app

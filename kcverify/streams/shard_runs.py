@@ -16,8 +16,9 @@ from typing import Any
 
 from kcverify import __version__
 from kcverify.diagnostics import InputError, input_error
+from kcverify.digests import sha256_of
 from kcverify.executors.pool import Executor, Processes
-from kcverify.executors.records import FileState, Records, Summary, sha256_of
+from kcverify.executors.records import FileState, Records, Summary
 from kcverify.executors.runs import Reports, ShardRun
 from kcverify.readers.opening import open_stream
 from kcverify.readers.stream import Counted, Request, Stream

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from kcverify.diagnostics import InputError
-from kcverify.measure.functions import sha256_of
+from kcverify.digests import sha256_of
 from kcverify.measure.sides import FileSide, KernelSide, open_pair, open_side
 from kcverify.resources import data_path
 
