@@ -32,6 +32,7 @@ from kcverify.runtime.rows import (
     check_temperature,
     row_statistics,
 )
+from kcverify.runtime.sources import OBSERVED
 from kcverify.runtime.tally import Batch, Tables, tally
 from kcverify.runtime.witness import Inputs, Worst
 
@@ -72,6 +73,11 @@ class Monitor(Buffers):
         if not low <= temperature <= high:
             raise option_error("temperature", f"{temperature} is outside the assumed range [{low}, {high}]")
         self.temperature = float(temperature)
+        unread = [c.name for c in self.CLAUSES if c.source not in OBSERVED]
+        if unread and type(self).clause_values is Monitor.clause_values:
+            raise option_error(
+                "clause_values", f"{type(self).__name__} does not say how {', '.join(unread)} is read off rows"
+            )
         self.plan = self.PLAN.exact() if exact else self.PLAN
         self.layout: Layout = layout(self.CLAUSES)
         self.upper = {c.name: upper_limit(c.upper, self.temperature) for c in self.CLAUSES}
@@ -88,8 +94,11 @@ class Monitor(Buffers):
         self.origins: set[int] = set()
 
     def clause_values(self, rows: Rows) -> dict[str, Values]:
-        """Values of every clause whose inputs are there, by clause name; a generated monitor writes this out."""
-        raise NotImplementedError
+        """Values of every clause whose inputs are there, by clause name; a generated monitor writes this out.
+
+        The base has none, which does for clauses that `observe` alone feeds.
+        """
+        return {}
 
     @alone
     def update(

@@ -12,7 +12,7 @@ import pytest
 import torch
 from monitor_streams import Example, clause, fed, state, stream
 
-from kcverify.runtime import Affine, Band, MonitorInputError
+from kcverify.runtime import Affine, Band, Monitor, MonitorInputError
 
 
 def test_counts_are_exact() -> None:
@@ -330,3 +330,16 @@ def test_a_default_device_moves_nothing() -> None:
         other = Example()
         other.merge(monitor)
         assert state(other) == expected
+
+
+def test_clauses_about_rows_need_someone_who_reads_them() -> None:
+    """A subclass that only names them would fail at its first update; one without such clauses counts its rows."""
+
+    class Named(Monitor):
+        CLAUSES = Example.CLAUSES
+
+    with pytest.raises(MonitorInputError, match="clause_values: Named does not say how"):
+        Named()
+    plain = Monitor()
+    plain.update(torch.zeros(2, 3), torch.zeros(2, 3), request_ids=["a", "b"])
+    assert plain.report()["rows"]["total"] == 2
